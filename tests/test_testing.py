@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -56,6 +57,31 @@ def test_settings_have_pulsars_names() -> None:
     with broker(clusterName="lab", maxProducersPerTopic=1) as running:
         assert running.server.settings.clusterName == "lab"
         assert running.server.settings.maxProducersPerTopic == 1
+
+
+def test_a_secure_broker_lets_in_only_who_shows_a_token() -> None:
+    with broker(secure=True, clusterName="lab") as running:
+        assert running.service_url.startswith("pulsar+ssl://127.0.0.1:")
+        assert running.http_url.startswith("https://127.0.0.1:")
+        assert running.server.settings.clusterName == "lab"
+        for role, error in (("admin", None), ("app", pulsar.AuthorizationError)):
+            client = pulsar.Client(
+                running.service_url,
+                pulsar.AuthenticationToken(running.token(role)),
+                tls_trust_certs_file_path=running.trust_certs_file,
+                logger=QUIET,
+            )
+            with contextlib.nullcontext() if error is None else pytest.raises(error):
+                client.create_producer("topic").send(b"x")
+            client.close()
+        folder = Path(running.trust_certs_file).parent
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_a_broker_without_security_has_no_tokens() -> None:
+    with broker() as running, pytest.raises(RuntimeError, match="secure=True"):
+        running.token("admin")
 
 
 def test_an_invalid_setting_is_rejected() -> None:
@@ -164,10 +190,21 @@ def test_the_fixture_and_its_marker(pytester: pytest.Pytester) -> None:
         def test_with_settings(magnetar_broker):
             produce(magnetar_broker)
             assert magnetar_broker.server.settings.brokerDeduplicationEnabled
+
+        @pytest.mark.magnetar(secure=True)
+        def test_secure(magnetar_broker):
+            client = pulsar.Client(
+                magnetar_broker.service_url,
+                pulsar.AuthenticationToken(magnetar_broker.token("admin")),
+                tls_trust_certs_file_path=magnetar_broker.trust_certs_file,
+                logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+            )
+            client.create_producer("topic").send(b"x")
+            client.close()
         """
     )
     result = pytester.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=4)
 
 
 def test_the_marker_is_documented(pytester: pytest.Pytester) -> None:

@@ -3,6 +3,10 @@
     with magnetar.testing.broker() as b:
         client = pulsar.Client(b.service_url)
 
+    with magnetar.testing.broker(secure=True) as b:  # TLS, tokens and authorization, made for this test
+        client = pulsar.Client(b.service_url, pulsar.AuthenticationToken(b.token("admin")),
+                               tls_trust_certs_file_path=b.trust_certs_file)
+
 Messages are kept in memory unless `data` names a folder. `b.advance(minutes=10)` moves the broker's clock and returns
 when everything that became due (delayed messages, time to live, quotas) is done.
 """
@@ -11,10 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
+
+import msgspec
 
 from magnetar.clock import Duration, ShiftedClock, milliseconds
 from magnetar.server.ports.addresses import Ports
@@ -22,6 +29,9 @@ from magnetar.server.server import Server
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage
 from magnetar.storage.memory import MemoryStorage
+
+if TYPE_CHECKING:
+    from magnetar.server.secure.folder import SecureFolder
 
 _START_TIMEOUT_S = 30
 
@@ -33,8 +43,9 @@ class TestBroker:
 
     __test__ = False  # not a test, despite its name
 
-    def __init__(self, storage: Storage, settings: Settings) -> None:
+    def __init__(self, storage: Storage, settings: Settings, secure: SecureFolder | None = None) -> None:
         self.clock = ShiftedClock()
+        self._secure = secure
         self._storage = storage
         self._settings = settings
         self._started = threading.Event()
@@ -80,6 +91,20 @@ class TestBroker:
     def http_url(self) -> str:
         return self.server.http_url("127.0.0.1")
 
+    @property
+    def trust_certs_file(self) -> str:
+        """The authority of a secured broker, which clients have to trust."""
+        return str(self._secured().trust_certs_file)
+
+    def token(self, role: str) -> str:
+        """A token for a role of a secured broker; `admin` is a super user, others have what they are granted."""
+        return self._secured().token(role)
+
+    def _secured(self) -> SecureFolder:
+        if self._secure is None:
+            raise RuntimeError("the broker has no security: start it with secure=True")
+        return self._secure
+
     def run(self, action: Callable[[], T]) -> T:
         """Calls `action` in the broker's thread and returns its result once everything it changed is durable."""
 
@@ -114,13 +139,31 @@ class TestBroker:
 
 
 @contextlib.contextmanager
-def broker(data: Path | str | None = None, **settings: object) -> Iterator[TestBroker]:
-    """A broker for the length of the block; `settings` are broker settings under Pulsar's names."""
-    running = TestBroker(_storage(data), Settings(**settings))  # type: ignore[arg-type]  # checked by Settings itself
-    try:
+def broker(data: Path | str | None = None, *, secure: bool = False, **settings: object) -> Iterator[TestBroker]:
+    """A broker for the length of the block; `settings` are broker settings under Pulsar's names.
+
+    A `secure` one has only ports with TLS, and clients need its `token` and trust its `trust_certs_file`.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = _secure(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="magnetar-")))) if secure else None
+        given = settings if folder is None else {**_settings_of(folder), **settings}
+        running = TestBroker(_storage(data), Settings(**given), folder)  # type: ignore[arg-type]  # checked by Settings
+        stack.callback(running.close)
         yield running
-    finally:
-        running.close()
+
+
+def _secure(folder: Path) -> SecureFolder:
+    from magnetar.clock import SystemClock
+    from magnetar.server.ports.own_names import certificate_names
+    from magnetar.server.secure.folder import SecureFolder
+
+    found = SecureFolder(folder / "secure")
+    found.prepare(certificate_names(Settings()), SystemClock().now_ms())
+    return found
+
+
+def _settings_of(folder: SecureFolder) -> dict[str, object]:
+    return msgspec.structs.asdict(Settings.from_mapping(folder.over({}))[0])
 
 
 def _free(settings: Settings) -> Ports:

@@ -1,6 +1,7 @@
 """Pytest plugin: the fixture `magnetar_broker`, one broker per test, for any project that installs magnetar.
 
-Settings come from a marker: `@pytest.mark.magnetar(brokerDeduplicationEnabled=True)`.
+Settings come from a marker: `@pytest.mark.magnetar(brokerDeduplicationEnabled=True)`; `secure=True` among them makes a
+broker with TLS, tokens and authorization.
 """
 
 from __future__ import annotations

@@ -228,9 +228,20 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(
     assert children == []
 
 
+@pytest.mark.parametrize(
+    ("url", "own", "trusted"),
+    [("https://b", "own.pem", "own.pem"), ("https://b", None, "remote.pem"), ("http://b", "own.pem", None)],
+)
+def test_the_process_trusts_the_authority_of_the_broker(url: str, own: str | None, trusted: str | None) -> None:
+    settings = Settings(brokerClientTrustCertsFilePath="remote.pem")
+    words = command(url, "pulsar+ssl://b", settings, Path("spark.log"), Path(own) if own else None)
+    assert ("--trust-certs" in words) == (trusted is not None)
+    assert trusted is None or words[words.index("--trust-certs") + 1] == trusted
+
+
 def test_no_secret_appears_in_the_process_list() -> None:
     settings = Settings(brokerClientAuthenticationParameters="token:secret")
-    words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", settings, Path("spark.log"))
+    words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", settings, Path("spark.log"), None)
     assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--spark-log"]
     assert "token" not in " ".join(words)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.settings.environment import read_environment
+import pytest
+
+from magnetar.settings.environment import read_environment, without_secrets
 from magnetar.settings.settings import KINDS
 
 
@@ -26,3 +28,24 @@ def test_variables_that_are_no_settings_are_returned_and_those_of_others_are_not
 
 def test_every_setting_has_its_own_variable() -> None:
     assert len({name.lower() for name in KINDS}) == len(KINDS)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["MAGNETAR_TOKEN", "MAGNETAR_REMOTE_TOKEN", "MAGNETAR_AUTH_PARAMS", "MAGNETAR_TOKEN_SECRET_KEY",
+     "PULSAR_AUTH_PARAMS", "PULSAR_TOKEN", "PULSAR_CLIENT_AUTH_PARAMS", "PULSAR_PREFIX_authParams",
+     "PULSAR_PREFIX_brokerClientAuthenticationParameters", "PULSAR_PREFIX_tlsKeyStorePassword", "PULSAR_PASSWORD",
+     "PULSAR_OAUTH2_CLIENT_SECRET", "PULSAR_AUTHENTICATION_PARAMETERS", "TOKEN", "tokenSecretKey"],
+)  # fmt: skip
+def test_a_child_does_not_get_the_secrets_of_the_broker_and_of_commands(variable: str) -> None:
+    assert without_secrets({variable: "s3cret", "PATH": "/bin"}) == {"PATH": "/bin"}
+
+
+def test_a_child_gets_everything_else() -> None:
+    """Also the credentials of other programs: Spark may need them for its master or storage."""
+    kept = dict.fromkeys(
+        ("MAGNETAR_URL", "MAGNETAR_TRUST_CERTS", "MAGNETAR_TOKEN_FILE", "MAGNETAR_CONFIG", "PULSAR_CLIENT_CONF",
+         "PULSAR_MEM", "PULSAR_PREFIX_tlsKeyFilePath", "AWS_SECRET_ACCESS_KEY", "SPARK_AUTH_SECRET", "clusterName"),
+        "x",
+    )  # fmt: skip
+    assert without_secrets(kept) == kept

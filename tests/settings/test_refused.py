@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.settings.refused import PROTECTING, asks_for_protection, is_secret, refusal
+from magnetar.settings.refused import PROTECTING, asks_for_protection, is_secret, names_files, refusal
 from magnetar.settings.settings import KINDS
 
 PULSARS_FILES = {
@@ -94,3 +94,87 @@ def test_a_literal_is_a_secret_and_a_place_is_not(value: str) -> None:
     assert not is_secret("brokerClientAuthenticationParameters", "file:///run/token")
     assert not is_secret("brokerClientAuthenticationParameters", __file__)
     assert not is_secret("clusterName", value)
+
+
+def test_a_key_of_any_length_is_a_secret_and_not_shown() -> None:
+    """A key in base64 may begin like a path, and be too long for one."""
+    for key in ("/AAAA", "/" + "A" * 5000, "file:AAAA", "tlsCertFile:AAAA"):
+        assert is_secret("tokenSecretKey", key)
+        assert key not in str(refusal([("a.conf", "tokenSecretKy", key)]))
+    assert "tlsKeyStore=" + __file__ in str(refusal([("a.conf", "tlsKeyStore", __file__)]))
+    assert "bookkeeperTLSKeyFilePath=/no/such" in str(refusal([("a.conf", "bookkeeperTLSKeyFilePath", "/no/such")]))
+
+
+PACKAGE = "org.apache.pulsar.client.impl.auth."
+OF_TOKEN = ("file:/run/token", "file:///run/token", "file://localhost/run/token")
+OF_TLS = (
+    "tlsCertFile:/a,tlsKeyFile:/b",
+    "tlsKeyFile:~/b, tlsCertFile:./a",
+    "tlsKeyFile:../b",
+    '{"tlsCertFile": "/a", "tlsKeyFile": "/b"}',
+)
+OF_OAUTH2 = (
+    '{"issuerUrl": "https://i", "privateKey": "file:///k", "audience": "a", "scope": "s"}',
+    '{"issuer_url": "https://i", "private_key": "/k", "type": "client_credentials", "client_id": "c"}',
+)
+PLUGINS = {
+    "token": OF_TOKEN,
+    PACKAGE + "AuthenticationToken": OF_TOKEN,
+    "tls": OF_TLS,
+    PACKAGE + "AuthenticationTls": OF_TLS,
+    "oauth2": OF_OAUTH2,
+    PACKAGE + "oauth2.AuthenticationOAuth2": OF_OAUTH2,
+    "basic": (),
+    PACKAGE + "AuthenticationBasic": (),
+    "com.acme.Own": (),
+    "": (*OF_TOKEN, *OF_TLS, *OF_OAUTH2),
+}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_parameters_that_name_files_are_those_of_their_plugin(plugin: str) -> None:
+    """A password of the user `file` was taken for a path, and shown."""
+    named = {text for text in PLUGINS[""] if names_files(plugin, text)}
+    assert named == set(PLUGINS[plugin])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "s3cret",
+        "/s3cret",
+        "token:s3cret",
+        "token:/s3cret",
+        "file:s3cret",
+        "file:",
+        "file://joe:s3cret@h/x",
+        "file:///a\ns3cret",
+        "tlsCertFile:s3cret",
+        "tlsKeyFile:data:s3cret",
+        "tlsCertFile:/a,s3cret",
+        "tlsCertFile:/a,tlsKeyFile:s3cret",
+        "{s3cret",
+        '"s3cret"',
+        "{}",
+        '{"token": "s3cret"}',
+        '{"token": "/s3cret"}',
+        '{"userId": "joe", "password": "/s3cret"}',
+        '{"tlsCertFile": "/a", "tlsKeyFile": "s3cret"}',
+        '{"issuerUrl": "https://i", "client_id": "c", "client_secret": "/s3cret"}',
+        '{"issuerUrl": "https://i", "privateKey": "data:;base64,s3cret"}',
+        '{"issuerUrl": "https://i", "privateKey": {"client_secret": "/s3cret"}}',
+        '{"issuerUrl": "https://joe:s3cret@i", "privateKey": "/k"}',
+        '{"issuerUrl": "https://i", "scope": "s3cret"}',
+    ],
+)
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_other_parameters_may_have_a_secret(plugin: str, text: str) -> None:
+    assert not names_files(plugin, text)
+
+
+def test_the_plugin_decides_whether_a_setting_is_a_secret() -> None:
+    name, path = "brokerClientAuthenticationParameters", "file:///run/token"
+    assert not is_secret(name, path, plugin="token")
+    assert is_secret(name, path, plugin="basic")
+    assert not is_secret("tokenSecretKey", path, plugin="basic"), "the plugin of another setting"

@@ -34,13 +34,16 @@ _END_S = 6.0
 NEEDS_SPARK = "replication needs Spark, which is not installed: pip install 'magnetar[spark]' and restart the broker"
 
 
-def command(url: str, service_url: str, settings: Settings, spark_log: Path) -> list[str]:
+def command(url: str, service_url: str, settings: Settings, spark_log: Path, trust_certs: Path | None) -> list[str]:
+    """`trust_certs` has the authorities that sign the broker's own certificate."""
     master, retry_max_s = settings.pipelinesMaster, settings.replicationRetryMaxSeconds
+    trust = str(trust_certs or settings.brokerClientTrustCertsFilePath) if url.startswith("https:") else ""
     return [
         *(sys.executable, "-m", "magnetar.pipelines", "--spark-log", str(spark_log)),
         *("--linger", str(settings.pipelinesLingerSeconds)),
         *("--log-level", settings.logLevel, "--log-format", settings.logFormat),
         *("--url", url, "--service-url", service_url, "--master", master, "--retry-max", str(retry_max_s)),
+        *(("--trust-certs", trust) if trust else ()),
     ]
 
 

@@ -31,7 +31,7 @@ from magnetar.log.events import (
     emit,
 )
 from magnetar.server.admission.descriptors import limit, raise_limit
-from magnetar.server.ports.addresses import Ports, direct
+from magnetar.server.ports.addresses import Ports, direct, host_here
 from magnetar.server.ports.listen import StartError
 from magnetar.server.server import Server, check_ports
 from magnetar.server.stop_deadline import StopDeadline
@@ -43,9 +43,12 @@ from magnetar.version import __version__
 
 if TYPE_CHECKING:
     from magnetar.server.pipelines_process import PipelinesProcess
+    from magnetar.server.secure.folder import SecureFolder
 
 # A thread that returns from the disk waits at most this long for a busy loop to yield the interpreter.
 _SWITCH_INTERVAL_S = 0.0002
+
+_RENEWAL_S = 86_400.0
 
 _SIGNAL = "signal {}"
 _TERMINATED = _SIGNAL.format(signal.SIGTERM.name)
@@ -61,11 +64,12 @@ def run_standalone(
     bind: str,
     port: int | None,
     http_port: int | None,
+    secure: SecureFolder | None,
     out: Callable[[str], None],
 ) -> int:
     """Runs a broker in this process until a signal stops it; returns the exit code.
 
-    `cluster` is the name that the operator gave; without one, the data folder keeps its name.
+    `cluster` is the name that the operator gave; without one, the data folder keeps its name. `secure` is prepared.
     """
     import uvloop
 
@@ -90,7 +94,8 @@ def run_standalone(
     while True:
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            server = runner.run(_run(settings, storage, folder, ballast, bind, ports, access, out, started_s, deadline))
+            run = _run(settings, storage, folder, ballast, bind, ports, access, secure, out, started_s, deadline)
+            server = runner.run(run)
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
             break
         deadline.cancel()
@@ -140,6 +145,7 @@ async def _run(
     bind: str,
     ports: Ports,
     access: Access,
+    secure: SecureFolder | None,
     out: Callable[[str], None],
     started_s: float,
     deadline: StopDeadline,
@@ -153,16 +159,21 @@ async def _run(
         server.loop.add_signal_handler(number, _obey, server, deadline, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
+    renewal: asyncio.Task[None] | None = None
     try:
         await server.start()
-        out(_block(server, folder))
+        if secure is not None:
+            renewal = _keep_secure(server, secure)
+        out(_block(server, folder, secure))
         out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
         _report_start(server, folder)
-        pipelines = _pipelines(server, folder)
+        pipelines = _pipelines(server, folder, secure)
         pipelines.run()
         await server.wait()
     finally:
         deadline.start()
+        if renewal is not None:
+            renewal.cancel()
         if pipelines is not None:
             _part_from(pipelines, server)
         await server.close()
@@ -170,6 +181,22 @@ async def _run(
             await pipelines.close()
     emit(STOPPED, reason=server.stop_reason)
     return server
+
+
+def _keep_secure(server: Server, secure: SecureFolder) -> asyncio.Task[None]:
+    """The addresses for clients go to the folder, and its certificate is made again before it expires."""
+    from magnetar.server.ports.own_names import certificate_names
+
+    own = server.addresses.of(host_here(server.bind))
+    secure.write_client_conf(own.service_url_tls, own.http_url_tls)
+    names = certificate_names(server.settings)
+
+    async def renew() -> None:
+        while True:
+            await asyncio.sleep(_RENEWAL_S)
+            await asyncio.to_thread(secure.renew, names, SystemClock().now_ms())
+
+    return server.spawn("renewal of the certificate", renew)
 
 
 def _unreadable(error: StorageError, storage: Storage, folder: Path) -> StartError:
@@ -213,18 +240,19 @@ def _report_start(server: Server, folder: Path) -> None:
     emit(DESCRIPTORS, limit=limit(), connections=server.capacity.binary, http=server.capacity.http)
 
 
-def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
+def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> PipelinesProcess:
     """The child connects to the address the broker listens on; executors of a cluster, to the advertised one."""
     from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
 
     settings = server.settings
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
+    host = host_here(server.bind)
     own = direct(server.addresses.ports, host)
     if not settings.pipelinesMaster.startswith("local"):
         own = server.addresses.of(host)
     url, service_url = own.any_http_url, own.any_service_url
     spark_log = folder.resolve() / "logs" / "spark.log"
-    words = command(url, service_url, settings, spark_log)
+    trust = None if secure is None else secure.trust_certs_file
+    words = command(url, service_url, settings, spark_log, trust)
     return PipelinesProcess(
         server.broker.replication,
         words,
@@ -236,7 +264,7 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
     )
 
 
-def _block(server: Server, folder: Path) -> str:
+def _block(server: Server, folder: Path, secure: SecureFolder | None) -> str:
     own = server.addresses.of(server.bind)
     addresses = (
         ("binary", own.service_url),
@@ -244,15 +272,25 @@ def _block(server: Server, folder: Path) -> str:
         ("http", own.http_url),
         ("https", own.http_url_tls),
     )
-    url = own.any_service_url
-    trust = "" if own.service_url else ", tls_trust_certs_file_path='ca.pem'"
     return "\n".join(
         (
             f"Magnetar {__version__}, cluster {server.settings.clusterName}",
             *(f"  {name:8} {address}" for name, address in addresses if address),
             f"  data     {folder.resolve()}",
-            "  try it   pip install pulsar-client, then in Python:",
-            f"             client = pulsar.Client('{url}'{trust})",
-            "             client.create_producer('hello').send(b'world')",
+            *_first_steps(server, secure),
         )
+    )
+
+
+def _first_steps(server: Server, secure: SecureFolder | None) -> tuple[str, ...]:
+    """What a reader of the block can type."""
+    if secure is not None:
+        return secure.first_steps(server.addresses.of(host_here(server.bind)).service_url_tls)
+    own = server.addresses.of(server.bind)
+    url = own.any_service_url
+    trust = "" if own.service_url else ", tls_trust_certs_file_path='ca.pem'"
+    return (
+        "  try it   pip install pulsar-client, then in Python:",
+        f"             client = pulsar.Client('{url}'{trust})",
+        "             client.create_producer('hello').send(b'world')",
     )

@@ -6,6 +6,7 @@ Owns the names of the variables, and which have secrets in them. Values are not 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,7 +33,10 @@ _OF_COMMANDS = {
 """Variables of other commands, which may share an environment with a broker."""
 
 _REFUSED_BY_WORDS = {name.replace("_", "").lower(): name for name in PROTECTING}
-_TOKENS = {"MAGNETAR_TOKEN", "MAGNETAR_REMOTE_TOKEN"}
+_SECRETS = re.compile(
+    r"TOKEN|(MAGNETAR|PULSAR)_\w*(token|passw|secret|credential|auth\w*param)\w*(?<!_file)(?<!path)", re.IGNORECASE
+)
+"""Variables of commands, and of other programs for Pulsar; the path of a secret is none."""
 
 _BY_WORDS = {name.lower(): name for name in KINDS}
 
@@ -74,12 +78,12 @@ def _meant_by(variable: str, prefix: str) -> str:
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a child, which passes its environment on to others."""
+    """For a child, which passes its environment on to others. It may need those of Spark and its storage."""
     return {variable: value for variable, value in environment.items() if not _is_secret(variable)}
 
 
 def _is_secret(variable: str) -> bool:
-    if variable in _TOKENS:
+    if _SECRETS.fullmatch(variable):
         return True
     prefixes = ("", PULSAR_PREFIX, MAGNETAR_PREFIX)
     return any(variable.startswith(prefix) and _setting_of(variable, prefix) in SECRET for prefix in prefixes)

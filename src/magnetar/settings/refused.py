@@ -1,16 +1,18 @@
 """Settings of Apache Pulsar that ask for protection which this broker does not have: they end the start.
 
 Owns their names, the values that ask for nothing, and the rule for names that only look like protection: a misspelt
-`authenticationEnabled` must not open a broker. Knows neither files nor the command line. What `Settings` has is obeyed,
-and not listed here.
+`authenticationEnabled` must not open a broker. Also which texts are secrets, and which only say where one is kept.
+Knows neither the content of files nor the command line. What `Settings` has is obeyed, and not listed here.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
+
+import msgspec
 
 from magnetar.errors import InvalidSetting
 from magnetar.settings.settings import KINDS, SECRET
@@ -115,7 +117,7 @@ _LOOKS_PROTECTING = re.compile(
 _HARMLESS = frozenset({"webServiceTrustXForwardedFor"})  # less protection, which is no reason to end a start
 _OFF = frozenset({"", "false"})
 _HIDDEN = re.compile(r"passw|secret|token|key|param|conf|credential|jwt", re.IGNORECASE)
-_PLACES = ("file:", "tlsCertFile:")  # where a secret is kept, instead of the secret
+_PARAMETERS = "brokerClientAuthenticationParameters"
 _SECRET_OF_PULSAR = frozenset(
     {"bookkeeperClientAuthenticationParameters", "managedLedgerPassword"}
     | {name for name in PROTECTING if name.endswith("Password")}
@@ -143,22 +145,87 @@ def refusal(asked: Iterable[tuple[str, str, str]]) -> InvalidSetting:
     )
 
 
-def is_secret(name: str, text: str) -> bool:
-    """Whether the text may be a secret itself, and not the place where it is kept."""
+def is_secret(name: str, text: str, *, plugin: str = "") -> bool:
+    """Whether the text may be a secret itself, and not the place where it is kept. `plugin` is that of parameters."""
     value = text.strip()
-    if not value or value.startswith(_PLACES):
+    if not value or names_files(plugin if name == _PARAMETERS else "", value):
         return False
     if name in SECRET:
-        return not Path(value).is_file()  # a key in base64 may begin like a path
+        return not os.path.isfile(value)  # a key in base64 may begin like a path
     return name in _SECRET_OF_PULSAR
 
 
 def _shown(name: str, text: str) -> str:
     """A path is no secret; what else such a setting has may be one."""
     value = text.strip()
-    if _HIDDEN.search(name) and not value.startswith(("/", *_PLACES)) and value.lower() != "true":
+    if _HIDDEN.search(name) and not _is_place(name, value) and value.lower() != "true":
         return "(hidden)"
     return value if len(value) <= _VALUE_LENGTH_MAX else value[:_VALUE_LENGTH_MAX] + "..."
+
+
+def _is_place(name: str, value: str) -> bool:
+    is_path = value.startswith("/") and (name.endswith("Path") or os.path.exists(value))
+    return is_path or names_files("", value)
+
+
+# -- parameters of authentication plugins
+
+_START = r"(?:~|\.{1,2})?/"  # of a path: `file:` and `tlsKeyFile:` may be the beginning of a token or a password too
+_TOKEN_FILE = re.compile(r"file:(?://(?:localhost)?)?/(?!/).*")
+_TLS_FILE = rf"(?:tlsCertFile|tlsKeyFile):{_START}[^,\n]*"
+_TLS_FILES = re.compile(rf"{_TLS_FILE}(?:,\s*{_TLS_FILE})*")
+_PATH = re.compile(rf"{_START}.*")
+_TLS_NAMES = frozenset({"tlsCertFile", "tlsKeyFile"})
+_KEY_NAMES = frozenset({"privateKey", "private_key"})
+_OAUTH2_NAMES = frozenset(
+    {"type", "client_id", "issuerUrl", "issuer_url", "audience", "scope", "trustCertsFilePath", *_KEY_NAMES}
+)
+
+
+def names_files(plugin: str, parameters: str) -> bool:
+    """Whether parameters of a plugin, by any of its names, say which files have the secret, and have none themselves.
+
+    Without the plugin, those of any are.
+    """
+    kind = plugin.rpartition(".")[2].lower().removeprefix("authentication")
+    return any(is_named(parameters.strip()) for one, is_named in _FORMS.items() if kind in ("", one))
+
+
+def _names_token(text: str) -> bool:
+    return _TOKEN_FILE.fullmatch(text) is not None
+
+
+def _names_certificate(text: str) -> bool:
+    given = _json_of(text)
+    if given:
+        return given.keys() <= _TLS_NAMES and all(map(_PATH.fullmatch, given.values()))
+    return _TLS_FILES.fullmatch(text) is not None
+
+
+def _names_key(text: str) -> bool:
+    given = _json_of(text)
+    keys = [given[name] for name in given.keys() & _KEY_NAMES]
+    if not keys or not given.keys() <= _OAUTH2_NAMES or any("@" in value for value in given.values()):
+        return False
+    return all(_names_token(key) or _PATH.fullmatch(key) for key in keys)
+
+
+_FORMS: Mapping[str, Callable[[str], bool]] = {
+    "token": _names_token,
+    "tls": _names_certificate,
+    "oauth2": _names_key,
+}
+"""By the last word of the plugin's names. The password of AuthenticationBasic is in no file."""
+
+
+def _json_of(text: str) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, str])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return {}
+
+
+# -- names that are close
 
 
 def _suggestion(name: str) -> str:

@@ -376,7 +376,8 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
         Text(
             r"[.\w]*",
             "the name of a plugin, such as org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            "Authentication at remote clusters: AuthenticationToken or AuthenticationTls; empty for none.",
+            "Authentication at remote clusters: AuthenticationToken, AuthenticationTls, AuthenticationBasic or"
+            " AuthenticationOAuth2; empty for none.",
         ),
     ] = ""
     brokerClientAuthenticationParameters: Annotated[
@@ -392,7 +393,8 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
         Text(
             r"[^\r\n]*",
             "the path of a file",
-            "PEM file of the authorities that sign certificates of remote clusters; empty trusts the system's.",
+            "PEM file of the authorities that sign certificates of remote clusters, and of this broker for its own"
+            " pipelines process; empty trusts the system's.",
         ),
     ] = ""
 
@@ -455,9 +457,12 @@ def _refusal(name: str, text: str, kind: Kind) -> InvalidSetting:
     return InvalidSetting(f"{name}={shown} is not allowed: {kind.allowed}")
 
 
+_FIELDS = msgspec.structs.fields(Settings)  # once: it evaluates every annotation, which is a good part of the import
+
+
 def _kinds() -> Iterator[tuple[str, Kind]]:
     inherited = set(ProtectionSettings.__struct_fields__)
-    for field in sorted(msgspec.structs.fields(Settings), key=lambda field: field.name in inherited):
+    for field in sorted(_FIELDS, key=lambda field: field.name in inherited):
         assert get_origin(field.type) is Annotated, field.name
         yield field.name, field.type.__metadata__[0]
 
@@ -469,7 +474,7 @@ KINDS: Mapping[str, Kind] = dict(_kinds())
 SECRET = frozenset({"brokerClientAuthenticationParameters", "tokenSecretKey", "basicAuthConf"})
 """Settings whose values are never shown."""
 
-DEFAULTS: Mapping[str, object] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
+DEFAULTS: Mapping[str, object] = {field.name: field.default for field in _FIELDS}
 
 
 def closest(name: str) -> str | None:

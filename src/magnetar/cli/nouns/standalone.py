@@ -18,6 +18,7 @@ from magnetar.log.output import write_log
 from magnetar.settings.addresses import is_loopback
 
 if TYPE_CHECKING:
+    from magnetar.server.secure.folder import SecureFolder
     from magnetar.settings.settings import Settings
 
 log = logging.getLogger("magnetar.settings")
@@ -45,6 +46,7 @@ class StandaloneOptions:
         "log_level",
         "port",
         "rename_cluster",
+        "secure",
         "set",
         "without_authentication",
     )
@@ -60,6 +62,7 @@ class StandaloneOptions:
         log_level: str | None = None,
         log_format: str | None = None,
         config: str | None = None,
+        secure: str | None = None,
         set: Sequence[str] = (),
         rename_cluster: bool = False,
         accept_loss: bool = False,
@@ -73,16 +76,18 @@ class StandaloneOptions:
         self.log_level = log_level
         self.log_format = log_format
         self.config = config
+        self.secure = secure
         self.set = tuple(set)
         self.rename_cluster = rename_cluster
         self.accept_loss = accept_loss
         self.without_authentication = without_authentication
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
-        """The given flags that are settings: flag, setting, text."""
+        """The given flags that are settings: flag, setting, text. A secured broker has only ports with TLS."""
+        tls = "" if self.secure is None else "Tls"
         for flag, setting, text in (
-            ("--port", "brokerServicePort", self.port),
-            ("--http-port", "webServicePort", self.http_port),
+            ("--port", f"brokerServicePort{tls}", self.port),
+            ("--http-port", f"webServicePort{tls}", self.http_port),
             ("--cluster", "clusterName", self.cluster),
             ("--bind", "bindAddress", self.bind),
             ("--log-level", "logLevel", self.log_level),
@@ -102,6 +107,7 @@ SINGLE_OPTIONS = {
     "--log-level": "log_level",
     "--log-format": "log_format",
     "--config": "config",
+    "--secure": "secure",
 }
 REPEATED_OPTION = "--set"
 OPEN_OPTION = "--without-authentication"
@@ -141,7 +147,11 @@ def start(options: StandaloneOptions) -> int:
     pairs = pairs_of(options, warnings.append)
     settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
+    secure = _secure_of(options)
+    if secure is not None:
+        _prepare(secure, settings)
     _check_files(settings)
+    warnings += _without_effect(settings)
     write_log(sys.stderr, level=settings.logLevel, form=settings.logFormat)
     for warning in warnings:
         log.warning("%s", warning)
@@ -157,6 +167,7 @@ def start(options: StandaloneOptions) -> int:
         bind=settings.bindAddress,
         port=settings.brokerServicePort,
         http_port=settings.webServicePort,
+        secure=secure,
         out=_print,
     )
 
@@ -165,9 +176,13 @@ def pairs_of(options: StandaloneOptions, warn: Callable[[str], None]) -> dict[st
     """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
     asked: Asked = {}
     file = _from_file(options.config, warn, asked)
-    given = {**_from_environment(warn, asked), **_from_set(options.set, asked), **_from_flags(options)}
+    environment = _from_environment(warn, asked)
+    given = {**environment, **_from_set(options.set, asked, {**file, **environment}), **_from_flags(options)}
     _refuse_what_is_not_obeyed(asked)
     pairs = {**file, **given}
+    secure = _secure_of(options)
+    if secure is not None:
+        pairs = secure.over(pairs)
     if not is_loopback(pairs.get("bindAddress", "").strip() or "localhost"):
         _check_openness(pairs, options.config if "bindAddress" not in given else None, warn)
     if options.rename_cluster and "clusterName" not in pairs:
@@ -245,14 +260,15 @@ def _counted(count: int, noun: str) -> str:
     return counted(count, noun)
 
 
-def _from_set(words: Iterable[str], asked: Asked) -> dict[str, str]:
+def _from_set(words: Iterable[str], asked: Asked, beneath: Mapping[str, str]) -> dict[str, str]:
+    """`beneath` has the settings of the sources that these override."""
     pairs: dict[str, str] = {}
     for word in words:
         name, separator, text = word.partition("=")
         if not separator:
             raise InvalidSetting(f"--set {word} is not of the form key=value")
         pairs[name.strip()] = text
-    _refuse_secrets(pairs)
+    _refuse_secrets(pairs, {**beneath, **pairs}.get("brokerClientAuthenticationPlugin", ""))
     for name in _check("--set", pairs):
         if not _is_pulsars(name):
             raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
@@ -267,12 +283,13 @@ def _is_pulsars(name: str) -> bool:
     return name in PROTECTING
 
 
-def _refuse_secrets(pairs: Mapping[str, str]) -> None:
-    """Every user of the machine sees the command line of every process; where a secret is kept is none."""
+def _refuse_secrets(pairs: Mapping[str, str], plugin: str) -> None:
+    """Every user of the machine sees the command line of every process; where a secret is kept is none. `plugin` is
+    that of brokerClientAuthenticationParameters."""
     from magnetar.settings.refused import is_secret
 
     for name, text in pairs.items():
-        if is_secret(name, text):
+        if is_secret(name, text, plugin=plugin.strip()):
             raise InvalidSetting(
                 f"--set {name} shows a secret to every user of this machine: use --config, the environment, or file:"
             )
@@ -309,6 +326,29 @@ def _check_files(settings: Settings) -> None:
     from magnetar.security.private_files import check_files
 
     check_files(settings)
+
+
+def _without_effect(settings: Settings) -> Iterable[str]:
+    from magnetar.access.access import without_effect
+
+    return without_effect(settings)
+
+
+def _secure_of(options: StandaloneOptions) -> SecureFolder | None:
+    if options.secure is None:
+        return None
+    if not options.secure.strip():
+        raise InvalidSetting("--secure is empty")
+    from magnetar.server.secure.folder import SecureFolder
+
+    return SecureFolder(Path(options.secure))
+
+
+def _prepare(secure: SecureFolder, settings: Settings) -> None:
+    from magnetar.clock import SystemClock
+    from magnetar.server.ports.own_names import certificate_names
+
+    secure.prepare(certificate_names(settings), SystemClock().now_ms())
 
 
 def _data_of(options: StandaloneOptions) -> Path:

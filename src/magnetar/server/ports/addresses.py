@@ -67,5 +67,10 @@ def direct(ports: Ports, host: str) -> Listener:
     )
 
 
+def host_here(bind: str) -> str:
+    """By which a client on this machine reaches a port that is bound to this address."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
+
+
 def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -1,0 +1,1 @@
+"""`--secure DIR`: a folder with all that a secured broker needs, made at its first start."""
