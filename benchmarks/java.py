@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -107,3 +108,10 @@ def resolve_jars(pom: Path) -> Path:
         raise JavaMissing(f"Maven could not resolve the dependencies of {pom}: exit code {outcome.returncode}")
     complete.touch()
     return folder
+
+
+if __name__ == "__main__":  # fetches what is missing
+    try:
+        find_java()
+    except JavaMissing as missing:
+        sys.exit(str(missing))

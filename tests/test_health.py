@@ -62,10 +62,14 @@ def test_a_write_that_fails() -> None:
     assert "proof" not in {check.name for check in health_of(FINE).checks}
 
 
-def test_damage_is_a_warning_with_names() -> None:
-    assert set(states(replace(FINE, damaged=("persistent://a/b/t",))).values()) == {"warning"}
-    many = health_of(replace(FINE, damaged=tuple(f"t{number}" for number in range(100))))
-    assert [check.reason for check in many.checks if check.reason] == ["cannot be read: t0, t1, t2, t3, t4 and 95 more"]
+def test_damage_is_a_warning_with_its_number_and_no_names() -> None:
+    def shown(number: int) -> list[str]:
+        facts = replace(FINE, damaged=tuple(f"topic persistent://a/b/t{one}" for one in range(number)))
+        return [check.reason for check in health_of(facts).checks if check.reason]
+
+    assert set(states(replace(FINE, damaged=("topic persistent://a/b/t",))).values()) == {"warning"}
+    assert shown(1) == ["1 thing cannot be read: brokers/damaged or the broker's log names it"]
+    assert shown(100) == ["100 things cannot be read: brokers/damaged or the broker's log names them"]
 
 
 def test_faults_are_a_warning_with_their_number() -> None:

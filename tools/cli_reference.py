@@ -22,8 +22,9 @@ _INTRODUCTION = """\
 # Command line
 
 `magnetar standalone` starts a broker; see `magnetar standalone --help` for its options and [settings.md](settings.md)
-for its settings. The commands below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2
-and binary protocol; `tokens` needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data
+for its settings. With `--secure DIR` it has TLS, tokens and authorization ([security.md](security.md)). The commands
+below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2 and binary protocol; `tokens`
+needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data
 of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
 ([operations.md](operations.md)).
 

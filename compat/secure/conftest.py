@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ sys.path.append(str(Path(__file__).parents[1] / "geo"))
 import apache
 import java
 from clusters import Ours
+
+os.umask(0o077)  # our broker refuses files of tokens that others can read
 
 
 @pytest.fixture(scope="session")

@@ -240,7 +240,8 @@ def test_gr1_the_cluster_is_declared_with_commands(
         "--url": ours.http_url,
     }
     words = [word for option in options.items() for word in option]
-    know(ours, {"serviceUrl": "http://127.0.0.1:9", "brokerServiceUrl": "pulsar://127.0.0.1:9"})
+    without = {"authenticationPlugin": "", "authenticationParameters": ""}
+    know(ours, {"serviceUrl": "http://127.0.0.1:9", "brokerServiceUrl": "pulsar://127.0.0.1:9", **without})
     run(capsys, "clusters", "update", APACHE, "--tls-enable", *words, code=0, as_json=False)
     place = (namespace, "--to", APACHE, "--url", ours.http_url)
     run(capsys, "replication", "enable", *place, code=0, as_json=False)

@@ -26,9 +26,16 @@ PASSWORD_VERDICTS = Bound(
 PASSWORDS_WAITING = Bound(
     "passwords-waiting", "passwords that wait to be checked, one at a time in a thread", 64, "passwords", "refused"
 )
+ADDRESS_PASSWORDS_WAITING = Bound(
+    "address-passwords-waiting",
+    "passwords of those from one address, or one network of IPv6 (/64)",
+    16,
+    "passwords",
+    "refused; places for other addresses remain",
+)
 PASSWORD_FAILURES = Bound(
     "password-failures",
-    "wrong passwords from one address",
+    "wrong passwords from one address, or one network of IPv6 (/64); one that waits counts until it is found right",
     20,
     "a minute",
     "others that are not known to be right are refused unchecked",

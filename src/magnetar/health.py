@@ -8,7 +8,7 @@ ready     clients may connect: started, not stopping, and nothing of the above
 healthy   everything works: also the event loop keeps up, the disk has room, and a write was durable in time
 
 A full disk does not end readiness: consumers have to connect, or nothing would ever free it. Damage and faults are
-warnings: one thing cannot be read or failed, the others are fine.
+warnings: one thing cannot be read or failed, the others are fine. No reason names what belongs to a tenant.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ COMMIT_WARNING_S, COMMIT_FAILED_S = 5.0, float(COMMIT_WAIT_WARNED.limit)
 PROOF_DEADLINE_S = 10.0
 """A health check writes something, which has to be durable within this time."""
 
-DAMAGED_SHOWN = 5
 FAULTS_WITHIN_S = 600.0
 FAULTS_COUNTED = 1000
 
@@ -121,7 +120,7 @@ def health_of(facts: Facts, proof: str | None = None) -> Health:
         ),
         _commits(facts),
         _disk(facts),
-        _damage(facts.damaged),
+        _damage(len(facts.damaged)),
         _faults(facts.faults),
     )
     if proof is None:
@@ -152,11 +151,13 @@ def _disk(facts: Facts) -> HealthCheck:
     return HealthCheck("disk", "warning", facts.disk_low) if facts.disk_low else HealthCheck("disk")
 
 
-def _damage(damaged: tuple[str, ...]) -> HealthCheck:
-    if not damaged:
+def _damage(number: int) -> HealthCheck:
+    """Without names: probes are for everybody, and what cannot be read belongs to tenants."""
+    if not number:
         return HealthCheck("damage")
-    more = f" and {len(damaged) - DAMAGED_SHOWN} more" if len(damaged) > DAMAGED_SHOWN else ""
-    return HealthCheck("damage", "warning", f"cannot be read: {', '.join(damaged[:DAMAGED_SHOWN])}{more}")
+    many, them = ("1 thing", "it") if number == 1 else (f"{number} things", "them")
+    reason = f"{many} cannot be read: brokers/damaged or the broker's log names {them}"
+    return HealthCheck("damage", "warning", reason)
 
 
 def _faults(number: int) -> HealthCheck:

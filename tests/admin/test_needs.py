@@ -20,10 +20,13 @@ from magnetar.admin.needs import Needs
 from magnetar.admin.resource import namespaces, replication
 from magnetar.admin.resource.permissions import Action
 from magnetar.admin.routes import ROUTES, Route
+from magnetar.broker import keys
 from magnetar.broker.catalog.record import NamespaceRecord, TenantRecord
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.names import TopicName
 from tests.admin.driver import Admin
 from tests.admin.roles import ADMIN, REFUSED, ROOT, STRANGER, ask, guarded, is_refused
-from tests.admin.route_requests import catalog_of, kept, key, plain_path, send
+from tests.admin.route_requests import RawResponse, catalog_of, kept, key, plain_path, send
 
 OPEN = (needs.OPEN, needs.METRICS)
 FOR_ANY_ROLE = (*OPEN, needs.SIGNED_IN)
@@ -66,7 +69,8 @@ def test_only_these_routes_are_open() -> None:
 
 
 def test_metrics_are_open_until_a_setting_says_otherwise(shared: Admin) -> None:
-    assert ask(shared, "", "GET", "/metrics/").status == 200
+    found = ask(shared, "", "GET", "/metrics/")
+    assert found.status == 200 and b'topic="persistent://acme/n/t"' in found.body, "with names"
     admin = guarded()
     admin.broker.settings = msgspec.structs.replace(admin.broker.settings, authenticateMetricsEndpoint=True)
     assert ask(admin, "", "GET", "/metrics/").status == 401
@@ -270,6 +274,21 @@ def test_a_right_that_is_taken_away_while_a_body_comes_is_missing() -> None:
     assert statuses[0] == 403
 
 
+@pytest.mark.parametrize("name", ["Authorization", "X-Original-Principal", "X-Pulsar-Auth-Method-Name"])
+@pytest.mark.parametrize("second", ["root", "Bearer root", "Bearer stranger", ""])
+def test_a_client_says_once_who_it_is(name: str, second: str) -> None:
+    admin, path = guarded(), "/admin/v2/tenants"
+    headers = [
+        ("Authorization", "Bearer root"),
+        ("X-Original-Principal", "root"),
+        ("X-Pulsar-Auth-Method-Name", "token"),
+    ]
+    assert admin("GET", path, headers=headers).status_code == 200
+    reason = admin.reason(400, "GET", path, headers=[*headers, (name.lower(), second)])
+    assert reason == f"a request has one {name}, not 2"
+    assert admin("GET", "/metrics/", headers=[*headers, (name, second)]).status_code == 200, "nobody is asked there"
+
+
 def test_without_authorization_no_right_is_asked() -> None:
     admin = guarded()
     admin.broker.authorization = Authorization()
@@ -310,6 +329,120 @@ def test_the_position_of_a_route_is_not_for_consumers(method: str, rest: str) ->
     assert is_refused(ask(admin, "app", method, path))
     for role in (ADMIN, ROOT):
         assert not is_refused(ask(admin, role, method, path)), role
+
+
+# -- requests for many subscriptions
+
+CLEAR = "/admin/v2/namespaces/acme/n/clearBacklog"
+CLEAR_BUNDLE = "/admin/v2/namespaces/acme/n/0x00000000_0xffffffff/clearBacklog"
+EXPIRE_ALL = "/admin/v2/persistent/acme/n/t/all_subscription/expireMessages/0"
+SKIP_DAMAGED = "/admin/v2/persistent/acme/n/t/skipDamaged"
+ROUTE = "pulsar.repl.west"
+
+
+def with_many_subscriptions() -> Admin:
+    """Topic t is replicated; `app` and `one` may consume it, but not with the subscription `reserved`."""
+    admin = guarded()
+    for name in ("reserved", "free"):
+        assert ask(admin, ROOT, "PUT", f"/admin/v2/persistent/acme/n/t/subscription/{name}").status == 204
+    clusters = b'["standalone", "west"]'
+    assert ask(admin, ROOT, "POST", "/admin/v2/namespaces/acme/n/replication", clusters).status == 200
+    permit(
+        admin,
+        permissions={"app": ["consume"]},
+        topic_permissions={"persistent://acme/n/t": {"one": ["consume"]}},
+        subscription_permissions={"reserved": ["somebody"]},
+    )
+    admin.publish("persistent://acme/n/t", b"five", b"six")
+    return admin
+
+
+def backlogs(admin: Admin) -> dict[str, int]:
+    topic = admin.broker.topic(TopicName.parse("persistent://acme/n/t"))
+    assert isinstance(topic, PersistentTopic)
+    return {one.name: one.backlog for one in topic.cursors if one.name in ("reserved", "free", ROUTE)}
+
+
+@pytest.mark.parametrize(
+    ("role", "path"), [("app", CLEAR), ("app", CLEAR_BUNDLE), ("app", EXPIRE_ALL), ("one", EXPIRE_ALL)]
+)
+def test_a_request_for_all_subscriptions_changes_those_that_one_may_use(role: str, path: str) -> None:
+    admin = with_many_subscriptions()
+    assert backlogs(admin) == {"reserved": 2, "free": 2, ROUTE: 2}
+    assert ask(admin, role, "POST", path).status == 204
+    assert backlogs(admin) == {"reserved": 2, "free": 0, ROUTE: 2}
+    assert ask(admin, ADMIN, "POST", path).status == 204
+    assert backlogs(admin) == {"reserved": 0, "free": 0, ROUTE: 0}
+
+
+def test_nothing_is_changed_where_one_may_use_no_subscription() -> None:
+    admin = with_many_subscriptions()
+    assert ask(admin, ADMIN, "POST", "/admin/v2/namespaces/acme/n/subscriptionAuthMode", b'"Prefix"').status == 204
+    for path in (CLEAR, EXPIRE_ALL):
+        assert ask(admin, "app", "POST", path).status == 204
+    assert backlogs(admin) == {"reserved": 2, "free": 2, ROUTE: 2}
+
+
+@pytest.mark.parametrize("role", ["app", "one"])
+def test_what_cannot_be_read_is_skipped_for_subscriptions_that_one_may_use(role: str) -> None:
+    admin = with_many_subscriptions()
+    topic = admin.broker.topic(TopicName.parse("persistent://acme/n/t"))
+    assert isinstance(topic, PersistentTopic)
+    batch = admin.storage.batch()
+    for entry_id in (topic.log.confirmed - 1, topic.log.confirmed):
+        batch.put_entry(keys.PAIR.pack(topic.ledger_id, entry_id), b"\xc1")
+    admin.storage.write(batch)
+    admin.publish("persistent://acme/n/t", b"seven")
+    assert ask(admin, ROOT, "PUT", "/admin/v2/persistent/acme/n/t/unload").status == 204
+    skipped = json.loads(ask(admin, role, "POST", SKIP_DAMAGED).body)["persistent://acme/n/t"]
+    assert {"free"} <= skipped.keys() and not skipped.keys() & {"reserved", ROUTE}
+    assert backlogs(admin) == {"reserved": 3, "free": 1, ROUTE: 3}
+    skipped = json.loads(ask(admin, ADMIN, "POST", SKIP_DAMAGED).body)["persistent://acme/n/t"]
+    assert {"free", "reserved", ROUTE} <= skipped.keys()
+
+
+@pytest.mark.parametrize("change", ["clearBacklog", "unsubscribe"])
+@pytest.mark.parametrize("bundle", ["", "/0x00000000_0xffffffff"])
+@pytest.mark.parametrize("name", ["reserved", ROUTE])
+def test_a_subscription_in_all_topics_of_a_namespace_is_for_those_who_may_use_it(
+    name: str, bundle: str, change: str
+) -> None:
+    admin, path = with_many_subscriptions(), f"/admin/v2/namespaces/acme/n{bundle}/{change}"
+    response = ask(admin, "app", "POST", f"{path}/{name}")
+    assert is_refused(response)
+    assert backlogs(admin) == {"reserved": 2, "free": 2, ROUTE: 2}
+    permit(admin, permissions={"app": ["consume"], "somebody": ["consume"]})
+    assert is_refused(ask(admin, "somebody", "POST", f"{path}/{name}")) == (name == ROUTE)
+    assert ask(admin, "app", "POST", f"{path}/free").status == 204
+    for role in (ADMIN, ROOT):
+        assert not is_refused(ask(admin, role, "POST", f"{path}/{name}")), role
+
+
+def test_without_authorization_all_subscriptions_are_changed() -> None:
+    """As in Apache Pulsar, also the position of a route."""
+    for path in (CLEAR, EXPIRE_ALL):
+        admin = with_many_subscriptions()
+        admin.broker.authorization = Authorization()
+        assert ask(admin, STRANGER, "POST", path).status == 204
+        assert backlogs(admin) == {"reserved": 0, "free": 0, ROUTE: 0}
+
+
+# -- schemas
+
+
+@pytest.mark.parametrize(
+    ("method", "rest", "actions"),
+    [("POST", "schema", ["produce"]), ("GET", "schema", ["consume"]), ("GET", "schemas", ["consume"])],
+)
+def test_a_schema_is_that_of_the_whole_topic(method: str, rest: str, actions: list[str]) -> None:
+    part, whole = ("persistent://acme/n/many-partition-0", "persistent://acme/n/many")
+    body = b'{"type": "STRING", "schema": ""}'
+    for permitted, refused in ((part, True), (whole, False)):
+        admin = guarded()
+        permit(admin, topic_permissions={permitted: {"app": actions}})
+        for name in ("many-partition-0", "many"):
+            path = f"/admin/v2/schemas/acme/n/{name}/{rest}"
+            assert is_refused(ask(admin, "app", method, path, body)) == refused, (permitted, name)
 
 
 # -- rights elsewhere: what the broker does for a tenant, the tenant must be allowed to do
@@ -378,6 +511,53 @@ def test_a_copy_leaves_its_tenant_only_with_rights_there(rename: str, of_namespa
         assert is_refused(response) == bool(reason), response.body
         assert reason.encode() in response.body
         assert not is_refused(ask(admin, ROOT, "POST", f"/admin/v2/replication/routes/west/{path}", body))
+
+
+ROUTES_TO_WEST = "/admin/v2/replication/routes/west"
+
+
+def replicated(*namespaces: str) -> Admin:
+    """Two tenants replicate to the same cluster."""
+    admin = guarded()
+    admin.broker.catalog.save_tenant("public", TenantRecord([], ["standalone", "west"]))
+    for namespace in namespaces:
+        if namespace not in admin.broker.catalog.namespaces:
+            admin.broker.catalog.create_namespace(namespace)
+        path, clusters = f"/admin/v2/namespaces/{namespace}/replication", b'["standalone", "west"]'
+        assert ask(admin, ROOT, "POST", path, clusters).status == 200
+    return admin
+
+
+def rename(admin: Admin, role: str, scope: str, name: str) -> RawResponse:
+    return ask(admin, role, "POST", f"{ROUTES_TO_WEST}/{scope}", json.dumps({"rename": name}).encode())
+
+
+def test_a_clash_of_names_names_no_topic_of_another_tenant() -> None:
+    admin = replicated("acme/n", "public/n")
+    assert rename(admin, ROOT, "public/n/t", "acme/n/copy").status == 204
+    response = rename(admin, ADMIN, "acme/n/t", "acme/n/copy")
+    assert response.status == 400 and json.loads(response.body) == {
+        "reason": "topic persistent://acme/n/t would be persistent://acme/n/copy in the remote cluster,"
+        " as one of another tenant would: give it another name"
+    }
+    assert b"persistent://public/n/t" in rename(admin, ROOT, "acme/n/t", "acme/n/copy").body
+    assert rename(admin, ADMIN, "acme/n/t", "{topic}-eu").status == 204
+    response = rename(admin, ADMIN, "acme/n/many", "t-eu")
+    assert response.status == 400 and b"acme/n/many and persistent://acme/n/t " in response.body, "both are one's own"
+    admin.broker.authorization = Authorization()
+    assert b"persistent://public/n/t" in rename(admin, STRANGER, "acme/n/t", "acme/n/copy").body
+
+
+def test_a_clash_among_topics_of_others_refuses_nothing() -> None:
+    admin = replicated("acme/n", "public/x", "public/y")
+    for namespace in ("public/x", "public/y"):
+        assert rename(admin, ROOT, namespace, "acme/n/{topic}").status == 204
+    for namespace in ("acme/n", "public/x", "public/y"):
+        assert ask(admin, ROOT, "PUT", f"/admin/v2/persistent/{namespace}/new").status == 204
+    clashing = [one.topic for one in admin.broker.replication.declaration().topics if one.clash]
+    assert clashing == [f"persistent://{namespace}/new" for namespace in ("acme/n", "public/x", "public/y")]
+    assert rename(admin, ADMIN, "acme/n/new", "{topic}-eu").status == 204
+    assert rename(admin, ROOT, "public/x/new", "acme/n/t").status == 400, "from one clash to another"
 
 
 def test_cursors_are_shown_of_topics_that_one_may_use() -> None:

@@ -68,6 +68,7 @@ def test_without_options_all_settings_have_their_default(started: Started, capsy
         "bind": "127.0.0.1",
         "port": 6650,
         "http_port": 8080,
+        "secure": None,
         "cluster": None,
         "rename_cluster": False,
         "accept_loss": False,
@@ -90,7 +91,8 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
     assert started.data == tmp_path
     del started.rest["out"]
     addresses = {"bind": "localhost", "port": 0, "http_port": 1}
-    assert started.rest == {**addresses, "cluster": "here", "rename_cluster": False, "accept_loss": False}
+    rest = {"cluster": "here", "rename_cluster": False, "accept_loss": False, "secure": None}
+    assert started.rest == {**addresses, **rest}
     assert capsys.readouterr().err == ""
 
 
@@ -104,6 +106,12 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
             "--http-port: webServicePort=65536 is not allowed: a whole number from 0 to 65535, or empty",
         ),
         ("--port=", "--port is empty"),
+        ("--secure=", "--secure is empty"),
+        (
+            "--secure s --port=abc",
+            "--port: brokerServicePortTls=abc is not allowed: a whole number from 0 to 65535, or empty",
+        ),
+        ("--secure s --without-authentication", "--secure and --without-authentication contradict each other"),
         ("--data=", "--data is empty"),
         ("--set maxMessageSize=x", "--set maxMessageSize=x is not allowed: a whole number from 1024 to 134217728"),
         ("--set maxMesageSize=1", "--set maxMesageSize is not a setting; did you mean maxMessageSize?"),
@@ -149,6 +157,61 @@ def test_invalid_usage_is_one_line_and_code_2(
 def test_a_path_to_a_secret_is_no_secret(started: Started, text: str) -> None:
     main(["standalone", "--set", f"brokerClientAuthenticationParameters={text}"])
     assert started.settings is not None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--set brokerClientAuthenticationParameters=file:s3cret",
+        "--set brokerClientAuthenticationParameters=tlsCertFile:s3cret",
+        "--set brokerClientAuthenticationPlugin=basic --set brokerClientAuthenticationParameters=file:/s3cret",
+        "--config {config} --set brokerClientAuthenticationParameters=file:/s3cret",
+        "--set tokenSecretKey=file:s3cret",
+    ],
+)
+def test_what_only_begins_like_a_path_is_a_secret(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerClientAuthenticationPlugin=org.apache.pulsar.client.impl.auth.AuthenticationBasic\n")
+    assert main(["standalone", *words.format(config=config).split()]) == 2
+    out, err = capsys.readouterr()
+    assert "shows a secret to every user of this machine" in err and "s3cret" not in out + err
+    assert started.settings is None
+
+
+@pytest.mark.usefixtures("way")
+def test_settings_that_protect_nothing_alone_are_a_warning(
+    started: Started, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["standalone", "--set", "superUserRoles=ops", "--set", "proxyRoles=p"]) == 7
+    assert capsys.readouterr().err.endswith(
+        " WARNING settings: proxyRoles, superUserRoles: without effect, because authenticationEnabled is not true: any"
+        " client may do everything\n"
+    )
+
+
+@pytest.mark.usefixtures("way")
+def test_a_secured_broker_has_only_ports_with_tls(started: Started, tmp_path: Path) -> None:
+    words = f"--secure {tmp_path}/s --port 0 --http-port 1 --bind 0.0.0.0 --set superUserRoles=ops"
+    assert main(["standalone", *words.split()]) == 7
+    settings = started.settings
+    assert settings is not None
+    assert (settings.brokerServicePort, settings.brokerServicePortTls) == (None, 0)
+    assert (settings.webServicePort, settings.webServicePortTls) == (None, 1)
+    assert settings.authenticationEnabled and settings.authorizationEnabled
+    assert settings.superUserRoles == "ops,admin"
+    assert started.rest["bind"] == "0.0.0.0", "it needs no second word"
+    assert (tmp_path / "s" / "admin.token").exists()
+
+
+@pytest.mark.parametrize("word", ["brokerServicePort=6650", "authorizationEnabled=false", "tlsKeyFilePath=k.pem"])
+def test_a_setting_that_contradicts_secure_makes_nothing(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    assert main(["standalone", "--secure", str(tmp_path / "s"), "--set", word]) == 2
+    assert f"{word.partition('=')[0]} is set, and --secure {tmp_path / 's'} has" in capsys.readouterr().err
+    assert started.settings is None and not (tmp_path / "s").exists()
 
 
 def test_an_option_does_not_swallow_the_next_one(started: Started) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from passlib.hash import bcrypt  # type: ignore[import-untyped]
 
 import magnetar.client
 import magnetar.testing
-from magnetar.access_bounds import PASSWORD_WAIT
+from magnetar.access_bounds import ADDRESS_PASSWORDS_WAITING, PASSWORD_WAIT
 from magnetar.errors import InvalidSetting
 from magnetar.security.credentials import Security
 from tests.access.keys import SECRET_SETTING, token
@@ -94,6 +95,18 @@ def test_http_needs_a_token_or_a_password(tmp_path: Path) -> None:
             in (metrics)
         )
         assert 'reason="INVALID_TOKEN"' in metrics
+
+
+def test_many_requests_at_once_with_one_password_are_served(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(f"ann:{bcrypt.using(rounds=10).hash('word')}")
+    count = 2 * ADDRESS_PASSWORDS_WAITING.limit
+    with secured(tmp_path, basicAuthConf=str(slow)) as broker, ThreadPoolExecutor(count) as threads:
+
+        def status(_: int) -> int:
+            return httpx.get(broker.http_url + LIST, auth=("ann", "word"), timeout=60).status_code
+
+        assert set(threads.map(status, range(count))) == {200}
 
 
 def test_metrics_need_authentication_where_that_is_set(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from magnetar.access.decision import Rules, View, first_refusal
 from magnetar.access.needs import Right
-from magnetar.access.principal import Principal
+from magnetar.access.principal import Author, Principal
 from magnetar.errors import RightMissing
 from magnetar.settings.authorization import AuthorizationSettings
 
@@ -39,6 +39,17 @@ class Authorization:
         if self._rules is None or self._view is None:
             return True
         return not first_refusal(self._view, self._rules, principal, rights)
+
+    def author(self, principal: Principal) -> Author | None:
+        """Kept with a policy that the principal sets; None without authorization."""
+        return Author.of(principal) if self.is_enabled else None
+
+    def allows_author(self, author: Author | None, rights: Iterable[Right]) -> bool:
+        """Whether the one who set a policy may still do what the broker does by it. Nothing is known of policies that
+        were set before there was authorization."""
+        if not self.is_enabled:
+            return True
+        return author is not None and self.allows(author.principal, rights)
 
     def watch(self, watcher: object, on_change: Callable[[str], None]) -> None:
         """`on_change(tenant)` is called after a change of what roles may do in the tenant, until `unwatch`."""

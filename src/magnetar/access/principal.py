@@ -23,5 +23,20 @@ class Principal(msgspec.Struct, frozen=True):
     original: str = ""
 
 
+class Author(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The role that set a policy, as it is kept: asked for the right again whenever the broker acts by the policy."""
+
+    role: str
+    original: str = ""
+
+    @staticmethod
+    def of(principal: Principal) -> Author:
+        return Author(principal.role, principal.original)
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(self.role, "kept", original=self.original)
+
+
 NO_ONE_ASKED = Principal("", "none")
 """The principal of every client of a broker without authentication."""

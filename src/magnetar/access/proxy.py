@@ -12,7 +12,8 @@ from magnetar.access.principal import INTERNAL_ROLE, Principal
 from magnetar.errors import AuthenticationFailed, RightMissing
 from magnetar.settings.authentication import AuthenticationSettings
 
-_WEB_SOCKETS = "__websocket_dummy_original_principle"  # Pulsar's own: it stands for no role
+WEB_SOCKETS = "__websocket_dummy_original_principle"
+"""The original principal that Pulsar's proxies of web sockets send. It stands for no role, and has no proof."""
 
 
 def proxy_roles(settings: AuthenticationSettings) -> frozenset[str]:
@@ -34,9 +35,9 @@ def on_behalf(
             raise RightMissing(f"the role {principal.role} is that of a proxy, which must name an original principal")
         if original in proxies or original == INTERNAL_ROLE:
             raise RightMissing("the original principal is a role that no proxy may act for")
-    elif original.strip() and original != _WEB_SOCKETS and not (by_http and original == principal.role):
+    elif original.strip() and original != WEB_SOCKETS and not (by_http and original == principal.role):
         raise RightMissing("an original principal is only for proxies, whose roles are in proxyRoles")
-    if not original.strip() or original == _WEB_SOCKETS or original == principal.role:
+    if not original.strip() or original == WEB_SOCKETS or original == principal.role:
         return principal
     try:
         return msgspec.structs.replace(principal, original=checked_role(original))

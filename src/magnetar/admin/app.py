@@ -24,9 +24,10 @@ from magnetar.access.proxy import on_behalf
 from magnetar.access_bounds import PASSWORD_WAIT
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
 from magnetar.admin.http.guard import Guard, check_body, may_be_browser
-from magnetar.admin.http.query import header_of, query_of
+from magnetar.admin.http.query import header_of, login_header_of, query_of
 from magnetar.admin.http.request import Alarm, BackupSource, Call
 from magnetar.admin.http.router import Leaf, Tree, tree_of
+from magnetar.admin.http.shown import shown_path, shown_query
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.broker.broker import Broker
@@ -88,7 +89,7 @@ class AdminApp:
         except ClientDisconnect:
             response = _refused(400, "the client disconnected before its request was complete")
         except Exception as error:
-            log.exception("%s %s failed", request.method, request.url.path)
+            log.exception("%s %s failed", request.method, shown_path(request.url.path))
             response = _refused(500, f"unexpected {type(error).__name__}: see the broker's log")
         self._vitals.responded(response.status_code)
         response.headers.update(_HEADERS)
@@ -104,10 +105,12 @@ class AdminApp:
         segments = path.split("/")
         found = _find(request.method, segments)
         if found is None:
-            return _on_no_route(request.method, path, _allowed(segments))
+            return _on_no_route(request.method, shown_path(path), _allowed(segments))
         leaf, values = found
         try:
-            path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
+            path_values = leaf.fixed | {
+                name: _decoded(name, value) for name, value in zip(leaf.names, values, strict=True)
+            }
             check_body(request.method, request.headers)
             principal = await self._principal_of(request, leaf.route)
             call = await self._allowed_call(request, leaf.route, path_values, principal)
@@ -129,11 +132,10 @@ class AdminApp:
         """Without the body, which may have credentials. A GET that changes something does so as a side effect."""
         if request.method in ("GET", "HEAD"):
             return
-        query = f"?{request.url.query}" if request.url.query else ""
         self._broker.event(
             ADMIN_CHANGE,
             method=request.method,
-            path=path + query,
+            path=shown_path(path) + shown_query(request.url.query),
             client=_client_of(request),
             status=status,
             reason=reason,
@@ -141,7 +143,7 @@ class AdminApp:
 
     def _log_refusal(self, request: Request, path: str, reason: str) -> None:
         self._broker.event(
-            WEB_REQUEST_REFUSED, method=request.method, path=path, client=_client_of(request), reason=reason
+            WEB_REQUEST_REFUSED, method=request.method, path=shown_path(path), client=_client_of(request), reason=reason
         )
 
     async def _principal_of(self, request: Request, route: Route) -> Principal:
@@ -149,7 +151,9 @@ class AdminApp:
         broker, authentication = self._broker, self._broker.authentication
         if not authentication.is_enabled or route.needs.is_open(broker.settings):
             return NO_ONE_ASKED
-        shown = request.headers.get("authorization", "")
+        shown = login_header_of(request, "Authorization")
+        method = login_header_of(request, "X-Pulsar-Auth-Method-Name")
+        original = login_header_of(request, "X-Original-Principal")
         tls = request.scope.get("extensions", {}).get(TLS_EXTENSION, {})
         client = request.client.host if request.client else "?"
         try:
@@ -158,16 +162,11 @@ class AdminApp:
                 alarm = self._alarm(None)
                 broker.run_aside(work, alarm.ring)
                 await alarm.wait(PASSWORD_WAIT.limit)
-            principal = authentication.request(
-                shown,
-                tls.get("common_name", ""),
-                broker.now_ms(),
-                method=request.headers.get("x-pulsar-auth-method-name", ""),
-            )
+            principal = authentication.request(shown, tls.get("common_name", ""), broker.now_ms(), method=method)
         except AuthenticationFailed as error:
             broker.event(AUTHENTICATION_FAILED, client=client, version="HTTP", reason=str(error))
             raise
-        return on_behalf(principal, request.headers.get("x-original-principal", ""), broker.settings, by_http=True)
+        return on_behalf(principal, original, broker.settings, by_http=True)
 
     async def _allowed_call(self, request: Request, route: Route, path: dict[str, str], principal: Principal) -> Call:
         """Raises RightMissing. Asked before the body is read, and before anything is said about what exists."""
@@ -249,12 +248,12 @@ def _path_of(request: Request) -> str:
     return path.rstrip("/") if path.startswith("/admin/") else path
 
 
-def _decoded(part: str) -> str:
+def _decoded(name: str, part: str) -> str:
     # A plus is a space, as in a form: Pulsar's Java tools encode names so.
     try:
         return unquote_to_bytes(part.replace("+", " ").encode("latin-1")).decode()
     except UnicodeDecodeError as error:
-        raise BadRequest(f"path segment {part[:100]!r} is not percent-encoded UTF-8") from error
+        raise BadRequest(f"{name} in the path is not percent-encoded UTF-8") from error
 
 
 def _host_of(request: Request) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """What a route needs: the rights that its path asks of a role, and those that its body names.
 
 Owns how a path becomes the target of a right. The rules are in `access.decision`; `app` asks before a handler is
-called, so handlers know no roles.
+called, so handlers know no roles: those for many subscriptions ask `may_use` for each.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ def right_at(call: Call, need: Need) -> Iterator[Right]:
     path = call.path
     if need in OF_NAMESPACE:
         yield right_on_namespace(need, call.namespace)
+        if "subscription" in path:
+            yield from _on_subscription_of_namespace(call)
     elif need in OF_TOPIC or "topic" in path:
         yield _on_topic(need, topic_of(call), call.subscription if "subscription" in path else "")
     elif "namespace" in path:
@@ -61,18 +63,36 @@ def right_at(call: Call, need: Need) -> Iterator[Right]:
 
 
 def topic_of(call: Call) -> TopicName:
-    """A path without a domain, as those of schemas, means the persistent topic."""
+    """A path without a domain, as those of schemas, means the whole persistent topic, whose partitions share it."""
     if "domain" in call.path:
         return call.topic
-    return TopicName.parse(f"{PERSISTENT}://{call.namespace}/{call.path['topic']}")
+    return TopicName.parse(f"{PERSISTENT}://{call.namespace}/{call.path['topic']}").base
 
 
 def _on_topic(need: Need, name: TopicName, subscription: str) -> Right:
-    if need is not Need.CONSUME:
-        return right_on_topic(need, name)
-    if subscription and is_replication_subscription(subscription):
-        need = Need.REPLICATE  # who may consume must not move the position of a route
+    return right_on_subscription(name, subscription) if need is Need.CONSUME else right_on_topic(need, name)
+
+
+def _on_subscription_of_namespace(call: Call) -> Iterator[Right]:
+    """Of a request for a subscription of all topics, from one who may consume them."""
+    namespace, subscription = call.namespace, call.subscription
+    if is_replication_subscription(subscription):
+        yield right_on_namespace(Need.REPLICATE, namespace)
+    elif topics := call.broker.catalog.topics_of.get(namespace):
+        # Who may use a subscription is said for the namespace, so any topic stands for all.
+        yield right_on_subscription(TopicName.parse(next(iter(topics))), subscription)
+
+
+def right_on_subscription(name: TopicName, subscription: str) -> Right:
+    """Who may consume must not move the position of a route."""
+    need = Need.REPLICATE if is_replication_subscription(subscription) else Need.CONSUME
     return right_on_topic(need, name, subscription)
+
+
+def may_use(call: Call, name: TopicName, subscription: str) -> bool:
+    """Whether a request for many subscriptions is also for this one: those that the caller may not use stay as they
+    are."""
+    return call.broker.authorization.allows(call.principal, (right_on_subscription(name, subscription),))
 
 
 OPEN = Needs(Need.OPEN.value, _none, is_open=lambda settings: True)  # load balancers and supervisors have no role

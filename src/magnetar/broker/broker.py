@@ -14,6 +14,8 @@ from typing import Protocol
 
 from magnetar.access.authentication import Authentication
 from magnetar.access.authorization import Authorization
+from magnetar.access.needs import Need, Right
+from magnetar.access.principal import Author
 from magnetar.broker import accepted_loss, keys, own_cluster, stored_globals
 from magnetar.broker.catalog import creation, permissions
 from magnetar.broker.catalog.catalog import Catalog
@@ -35,6 +37,7 @@ from magnetar.broker.topic.nonpersistent import NonPersistentTopic
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
 from magnetar.clock import Clock, SteadyTime
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import (
     EntriesDamaged,
     NotAllowed,
@@ -205,17 +208,33 @@ class Broker:
         if name.full in self._unloading:
             raise ServiceNotReady(f"topic {name.full} is being unloaded")
 
-    def dead_letter_topic(self, name: TopicName, source: TopicName) -> PersistentTopic:
-        """An existing topic, prepared for dead letters of `source`; raises MagnetarError if it cannot store them."""
+    def dead_letter_topic(self, name: TopicName, source: TopicName, author: Author | None) -> PersistentTopic:
+        """An existing topic, prepared for dead letters of `source`; raises MagnetarError if it cannot store them.
+
+        `author` set the policy that leads there.
+        """
         topic = self.topic(name)
         if not isinstance(topic, PersistentTopic):
             raise NotAllowed(f"dead letters cannot go to {name.full}, which is not persistent")
         if topic.is_terminated:
             raise TopicTerminated(f"dead letters cannot go to {name.full}, which was terminated")
-        self.catalog.mark(name)
-        with contextlib.suppress(SchemaDamaged):  # listed already: the failed message is not lost because of it
-            self.schemas.copy(schema_id(source), schema_id(name))
+        if self.mark_for_failed_messages(topic, author):
+            with contextlib.suppress(SchemaDamaged):  # listed already: the failed message is not lost because of it
+                self.schemas.copy(schema_id(source), schema_id(name))
         return topic
+
+    def mark_for_failed_messages(self, topic: PersistentTopic, author: Author | None, *, retries: bool = False) -> bool:
+        """From now on the topic keeps them, whatever its policies are. Returns whether it does.
+
+        A right to publish does not include that for a topic that others use already: only for those named so, for
+        empty ones, and for its administrators.
+        """
+        name = topic.name
+        is_for_them = is_dead_letter_or_retry_topic(name) or topic.log.last < 0 or self.catalog.holds_dead_letters(name)
+        if not is_for_them and not self.authorization.allows_author(author, [Right(Need.TENANT_ADMIN, name.tenant)]):
+            return False
+        self.catalog.mark(name, retries=retries)
+        return True
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         try:

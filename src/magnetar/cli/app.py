@@ -64,6 +64,14 @@ app.callback()(magnetar)
 ConfigFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="A broker.conf or standalone.conf of Pulsar to read settings from.")
 ]
+Secure = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Serve with TLS, tokens and authorization. Certificates, keys and a token of an administrator are made in"
+        " this folder by the first start. --port and --http-port are those with TLS then, 6651 and 8443.",
+    ),
+]
 LogLevel = Annotated[
     str | None,
     typer.Option(metavar="LEVEL", help="The least important lines to log: debug, info, warning or error."),
@@ -119,6 +127,7 @@ def standalone(
     accept_loss: AcceptLoss = False,
     bind: Bind = None,
     without_authentication: WithoutAuthentication = False,
+    secure: Secure = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: ConfigFile = None,
@@ -142,6 +151,7 @@ def standalone(
         log_level=log_level,
         log_format=log_format,
         config=config,
+        secure=secure,
         set=set_ or (),
         rename_cluster=rename_cluster,
         accept_loss=accept_loss,

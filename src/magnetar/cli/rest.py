@@ -167,6 +167,7 @@ def _login_hint(status: int, token: str) -> str:
 
 def checked_url(text: str) -> str:
     """The address without a trailing slash; raises `InvalidSetting`."""
+    check_no_login(text, "--url")
     parts = urlsplit(text)
     if parts.scheme in ("pulsar", "pulsar+ssl"):
         raise InvalidSetting(f"--url {text} is a binary address; expected an HTTP address such as {DEFAULT_URL}")
@@ -177,6 +178,12 @@ def checked_url(text: str) -> str:
     except ValueError as error:
         raise InvalidSetting(f"--url {text} has a port outside 0 to 65535") from error
     return text.rstrip("/")
+
+
+def check_no_login(address: str, source: str) -> None:
+    """Raises `InvalidSetting`, which does not repeat it: it would be sent as a login, and shown in errors."""
+    if "@" in address:  # anywhere: a password may have a slash
+        raise InvalidSetting(f"{source} has a login in its address: give the address alone, and the login by itself")
 
 
 def path_of(segments: tuple[str, ...]) -> str:

@@ -20,7 +20,7 @@ from magnetar.admin.http.guard import Guard
 from magnetar.server.admission.http import BoundedRequests, bounded_http
 from magnetar.server.admission.seats import Seats
 from magnetar.server.backup import Backups
-from magnetar.settings.addresses import is_loopback
+from magnetar.server.ports.own_names import own_names
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server
@@ -82,14 +82,6 @@ class Alarm:
             self._event.clear()
 
 
-def _own_names(bind: str) -> tuple[str, ...]:
-    """The name of this machine, by which others reach it; on loopback there are no others."""
-    if is_loopback(bind):
-        return ()
-    name = socket.gethostname()
-    return name, name.partition(".")[0]
-
-
 class HttpServer:
     """`listener` is that of the port without TLS, if there is one."""
 
@@ -104,7 +96,7 @@ class HttpServer:
             alarm=self._new_alarm,
             vitals=server.vitals,
             backups=Backups(server.storage, server.committer.drained),
-            guard=Guard(server.settings, server.bind, _own_names(server.bind)),
+            guard=Guard(server.settings, server.bind, own_names(server.bind)),
         )
         protocol = self._protocol = bounded_http(seats, server.refused_http)
         config = uvicorn.Config(
@@ -115,6 +107,7 @@ class HttpServer:
             ws="none",
             log_config=None,
             access_log=False,
+            proxy_headers=False,  # anyone could name another address
             server_header=False,
             timeout_graceful_shutdown=2,
         )
@@ -152,3 +145,7 @@ class HttpServer:
             alarm.ring()  # handlers that wait reply with what they have
         if self._task is not None:
             await asyncio.wait([self._task])  # how it ended is reported already
+        for connection in list(self._uvicorn.server_state.connections):  # with TLS, it waits for the client's goodbye
+            if connection.transport is not None:
+                connection.transport.abort()
+        await asyncio.sleep(0)

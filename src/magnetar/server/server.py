@@ -202,6 +202,9 @@ class Server:
             self._timer.cancel()
         self._aside.close()
         await self.committer.close()
+        for connection in list(self.connections):  # of clients that did not read what was left for them
+            self._guard("disconnect", connection.abort)
+        await asyncio.sleep(0)
         if self.committer.is_stuck:
             return  # it would wait for the same disk
         try:

@@ -181,6 +181,11 @@ class Connection(asyncio.Protocol):
         if self._session is not None:
             self._session.close()
 
+    def abort(self) -> None:
+        """Ends at once: what the client has not read yet is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def keep_alive(self) -> None:
         assert self._session is not None
         # While reading is paused, the client cannot show that it is alive, except by reading.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from magnetar.broker.bits import bits_at
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog import creation
@@ -89,7 +91,8 @@ def on_subscribe(session: Session, command: Command) -> None:
     try:
         subscription = topic.subscribe(consumer, _subscribe_request(request))
         if policy is not None and isinstance(subscription, Subscription):
-            subscription.set_dead_letter_policy(policy, f"consumer {consumer.name}")
+            signed = msgspec.structs.replace(policy, author=session.broker.authorization.author(session.principal))
+            subscription.set_dead_letter_policy(signed, f"consumer {consumer.name}")
         session.reply_success(request.request_id)
     except Exception:  # nothing is half done: the client has no consumer, so the subscription has none either
         session.consumers.pop(request.consumer_id, None)

@@ -80,7 +80,9 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
     if not any(dead_letters):
         return False
     if isinstance(handle.topic, PersistentTopic):
-        session.broker.catalog.mark(handle.topic.name, retries=metadata.HasField("deliver_at_time"))
+        author = session.broker.authorization.author(session.principal)
+        is_retry = metadata.HasField("deliver_at_time")
+        session.broker.mark_for_failed_messages(handle.topic, author, retries=is_retry)
     kept = [
         index for index, dead_letter in enumerate(dead_letters) if dead_letter is None or not dead_letter.is_published
     ]

@@ -41,6 +41,7 @@ _NO_KEY = b"NONE_KEY"
 _STICKY_HASH_RANGE = 1 << 16
 
 _WIRE_TYPE_VARINT = 0
+_REPLICATED_FROM, _MARKER_TYPE = b"\x2a", b"\xa0\x01"  # the tags of these fields
 
 
 class MetadataError(EntryError):
@@ -131,6 +132,21 @@ def _examine_unusual(blob: bytes) -> int:
     except MetadataError:
         return MALFORMED
     return MAY_BE_DELAYED if blob.find(_DELIVER_AT_TAG, start, end) >= 0 else PLAIN
+
+
+def claims_origin(blob: bytes) -> bool:
+    """Whether an entry says that a broker wrote it, or that it comes from another cluster.
+
+    Nearly every entry lacks the bytes of these fields, and is not parsed.
+    """
+    try:
+        start, end = metadata_bounds(blob)
+        if blob.find(_REPLICATED_FROM, start, end) < 0 and blob.find(_MARKER_TYPE, start, end) < 0:
+            return False
+        metadata = metadata_of(blob)
+    except MetadataError:
+        return False
+    return metadata.HasField("replicated_from") or metadata.HasField("marker_type")
 
 
 def metadata_of(blob: bytes) -> MessageMetadata:

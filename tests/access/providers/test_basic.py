@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import bcrypt as library
 import pytest
+from passlib.apache import htpasswd_context  # type: ignore[import-untyped]
 from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1  # type: ignore[import-untyped]
 
 from magnetar.access.providers.basic import BasicProvider
-from magnetar.access_bounds import PASSWORD_FAILURES, PASSWORD_SIZE, PASSWORD_VERDICTS, PASSWORDS_WAITING
+from magnetar.access_bounds import (
+    ADDRESS_PASSWORDS_WAITING,
+    PASSWORD_FAILURES,
+    PASSWORD_SIZE,
+    PASSWORD_VERDICTS,
+    PASSWORDS_WAITING,
+)
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.settings import Settings
 
@@ -48,6 +58,64 @@ def test_hashes_of_htpasswd_are_verified(tmp_path: Path, scheme: str) -> None:
 def test_an_unknown_user_has_work_too(tmp_path: Path) -> None:
     one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
     assert one.ahead(b"bob:word", "a", 0) is not None
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, str]]:
+    """Passwords with the hashes that they are compared with."""
+    found: list[tuple[bytes, str]] = []
+    verify = htpasswd_context.verify
+
+    def noted(password: bytes, stored: str) -> bool:
+        found.append((password, stored))
+        return bool(verify(password, stored))
+
+    monkeypatch.setattr(htpasswd_context, "verify", noted)
+    return found
+
+
+def kinds(compared: list[tuple[bytes, str]]) -> list[str]:
+    """Scheme and cost of each hash, which decide how long its comparison takes."""
+    return [stored.rpartition("$")[0] if "$2" in stored else stored[:5] for _, stored in compared]
+
+
+MIXED = {
+    "fast": HASHES["ldap_sha1"],
+    "ann": HASHES["bcrypt"],
+    "slow": bcrypt.using(rounds=5).hash("word"),
+    "slower": bcrypt.using(rounds=6).hash("word"),
+    "bob": bcrypt.using(rounds=5).hash("bob's"),
+}
+
+
+def check(one: BasicProvider, data: bytes, address: str = "a", now_ms: int = 0) -> None:
+    work = one.ahead(data, address, now_ms)
+    assert work is not None
+    work()
+
+
+@pytest.mark.parametrize("password", [b"word", b"wrong", b"x" * 100, b"nul\0"])
+def test_a_user_has_the_same_work_as_one_who_does_not_exist(
+    tmp_path: Path, compared: list[tuple[bytes, str]], password: bytes
+) -> None:
+    one = provider(tmp_path, "\n".join(f"{user}:{stored}" for user, stored in MIXED.items()))
+    check(one, b"nobody:" + password)
+    unknown = kinds(compared)
+    assert unknown == ["{SHA}", "$2b$04", "$2b$05", "$2b$06"]
+    for number, (user, stored) in enumerate(MIXED.items()):
+        compared.clear()
+        check(one, user.encode() + b":" + password, str(number))
+        assert kinds(compared) == unknown
+        assert stored in [one for _, one in compared]
+
+
+def test_the_work_is_that_of_the_users_of_now(tmp_path: Path, compared: list[tuple[bytes, str]]) -> None:
+    one = provider(tmp_path, f"ann:{MIXED['fast']}")
+    check(one, b"nobody:1")
+    (tmp_path / "users").write_text(f"ann:{MIXED['slow']}")
+    os.utime(tmp_path / "users", ns=(1, 1))
+    check(one, b"nobody:2")
+    assert kinds(compared) == ["{SHA}", "$2b$05"]
 
 
 def test_a_password_that_was_not_checked_is_refused(tmp_path: Path) -> None:
@@ -93,6 +161,116 @@ def test_bound_passwords_waiting(tmp_path: Path) -> None:
     assert login(one, b"ann:word") == "ann"
 
 
+def refused(one: BasicProvider, data: bytes, address: str = "a", now_ms: int = 0) -> str:
+    with pytest.raises(AuthenticationFailed) as error:
+        one.ahead(data, address, now_ms)
+    return str(error.value)
+
+
+def waiting(one: BasicProvider, count: int, address: str = "a", now_ms: int = 0) -> list[Callable[[], None]]:
+    """The work of guesses that have a place."""
+    works = [one.ahead(b"ann:guess%d" % number, address, now_ms) for number in range(count)]
+    assert None not in works
+    return [work for work in works if work is not None]
+
+
+def test_bound_address_passwords_waiting(tmp_path: Path) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    limit = ADDRESS_PASSWORDS_WAITING.limit
+    works = waiting(one, limit)
+    assert "too many passwords from this address wait" in refused(one, b"ann:word")
+    assert "too many passwords from this address wait" in refused(one, b"ann:word", now_ms=60_000)
+    assert login(one, b"ann:word", address="b") == "ann"
+    for work in works:
+        work()
+    assert login(one, b"ann:word") == "ann"
+
+
+def test_one_address_does_not_take_all_places(tmp_path: Path) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    assert ADDRESS_PASSWORDS_WAITING.limit * 4 <= PASSWORDS_WAITING.limit
+    for number in range(PASSWORDS_WAITING.limit + 1):
+        try:
+            one.ahead(b"ann:%d" % number, "a", 0)
+        except AuthenticationFailed:
+            continue
+    assert login(one, b"ann:word", address="b") == "ann"
+
+
+def test_passwords_that_wait_count_as_wrong_until_they_were_right(tmp_path: Path) -> None:
+    users = {f"u{number}": HASHES["ldap_sha1"] for number in range(PASSWORD_FAILURES.limit)}
+    one = provider(tmp_path, "\n".join(f"{user}:{stored}" for user, stored in users.items()))
+    for number in range(PASSWORD_FAILURES.limit - 2):
+        check(one, b"u0:%d" % number)
+    works = [one.ahead(f"{user}:word".encode(), "a", 0) for user in ("u1", "u2")]
+    assert "too many passwords from this address wait" in refused(one, b"u3:word")
+    for work in works:
+        assert work is not None
+        work()
+    for user in users:  # each was right, and is no failure
+        assert login(one, f"{user}:word".encode()) == user
+
+
+@pytest.mark.parametrize(
+    ("other", "is_same"),
+    [
+        ("2001:db8:0:1:ffff::9", True),
+        ("2001:db8:0:2::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("10.0.0.1", False),
+    ],
+)
+def test_a_network_of_ipv6_is_one_address(tmp_path: Path, other: str, is_same: bool) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    for number in range(PASSWORD_FAILURES.limit):
+        check(one, b"ann:%d" % number, f"2001:db8:0:1::{number:x}")
+    if is_same:
+        assert "too many wrong passwords" in refused(one, b"ann:word", other)
+    else:
+        assert login(one, b"ann:word", other) == "ann"
+
+
+def test_addresses_of_ipv4_are_themselves_also_in_ipv6(tmp_path: Path) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    for number in range(PASSWORD_FAILURES.limit):
+        check(one, b"ann:%d" % number, "::ffff:10.0.0.1")
+    assert "too many wrong passwords" in refused(one, b"ann:word", "10.0.0.1")
+    assert login(one, b"ann:word", "::ffff:10.0.0.2") == "ann"
+
+
+def test_many_connections_with_one_password_need_one_place(tmp_path: Path, compared: list[tuple[bytes, str]]) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    works = [one.ahead(b"ann:word", "a", 0) for _ in range(PASSWORDS_WAITING.limit + 1)]
+    for work in works:  # one after the other, as the thread does
+        assert work is not None
+        work()
+        assert one.authenticate(b"ann:word", "", 0).role == "ann"
+    assert len(compared) == 1
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library for bcrypt drops what exceeds 72 bytes, as its versions before 5 do."""
+    of_library: Any = library.hashpw
+    monkeypatch.setattr(library, "hashpw", lambda password, salt: of_library(password[:72], salt))
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("longer", [b"x", b"x" * 900])
+def test_bcrypt_takes_72_bytes_and_no_more(tmp_path: Path, longer: bytes) -> None:
+    stored = bcrypt.using(rounds=4).hash("p" * 72)
+    one = provider(tmp_path, f"ann:{stored}\nbob:{ldap_sha1.hash('p' * 72 + longer.decode())}")
+    with pytest.raises(AuthenticationFailed, match="unknown or the password is wrong"):
+        login(one, b"ann:" + b"p" * 72 + longer)
+    assert login(one, b"ann:" + b"p" * 72) == "ann"
+    assert login(one, b"bob:" + b"p" * 72 + longer) == "bob"
+
+
+def test_crypt_looks_at_eight_bytes_as_it_does_elsewhere(tmp_path: Path) -> None:
+    one = provider(tmp_path, f"ann:{des_crypt.hash('password')}")
+    assert login(one, b"ann:password of the year") == "ann"
+
+
 def test_bound_password_size(tmp_path: Path) -> None:
     one = provider(tmp_path, f"ann:{HASHES['bcrypt']}")
     with pytest.raises(AuthenticationFailed, match=f"exceed {PASSWORD_SIZE.limit}"):
@@ -112,7 +290,9 @@ def test_bound_password_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert one.ahead(b"ann:word", "a", 0) is not None
 
 
-@pytest.mark.parametrize("text", ["", "ann:plaintext", "ann", ":x", "ann:$9$what"])
+@pytest.mark.parametrize(
+    "text", ["", "ann:plaintext", "ann", ":x", "ann:$9$what", "ann:$2b$12$short", "ann:$apr1$x", "ann:$6$abc"]
+)
 def test_a_file_without_hashes_ends_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         provider(tmp_path, text)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.broker.catalog.record import TenantRecord
 from tests.admin.driver import Admin
 
 NAMESPACES = "/admin/v2/namespaces"
@@ -226,10 +227,23 @@ def test_b2_replication_to_a_cluster_is_stopped_whatever_is_wrong_with_another(a
     admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": clusters})
     own = f"{TOPICS}/t/replication"
     admin.done("POST", own, json=clusters)
-    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone"]})
+    admin.broker.catalog.save_tenant("public", TenantRecord([], ["standalone"]))
     admin.done("POST", own, json=["standalone", "west"])
     assert admin.get(own) == ["standalone", "west"]
     assert "[east] is not in the list" in admin.reason(403, "POST", own, json=clusters)
+
+
+def test_a_cluster_that_the_tenant_no_longer_has_is_set_nowhere_else(admin: Admin) -> None:
+    clusters, refusal = ["standalone", "east"], "[east] is not in the list of allowed clusters list for tenant [public]"
+    assert admin("PUT", "/admin/v2/clusters/east", json={"serviceUrl": "http://e:8080"}).status_code == 200
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": clusters})
+    assert admin("POST", f"{DEFAULT}/replication", json=clusters).status_code == 200
+    admin.broker.catalog.save_tenant("public", TenantRecord([], ["standalone"]))
+    assert refusal in admin.reason(403, "POST", f"{TOPICS}/t/replication", json=clusters)
+    admin.done("POST", f"{TOPICS}/t/replication", json=["standalone"])
+    assert refusal in admin.reason(403, "POST", f"{TOPICS}/t/replication", json=clusters)
+    assert admin("POST", f"{DEFAULT}/replication", json=["standalone"]).status_code == 200
+    assert refusal in admin.reason(403, "POST", f"{DEFAULT}/replication", json=clusters)
 
 
 def test_gr1_a_namespace_may_be_restricted_to_some_clusters(admin: Admin) -> None:

@@ -77,6 +77,15 @@ def test_dl3_the_default_of_the_namespace(idle: Admin) -> None:
     assert idle("GET", POLICY).content == b""
 
 
+def test_dl3_a_dead_letter_topic_begins_with_no_subscription_of_a_route(idle: Admin) -> None:
+    body = {"maxRedeliverCount": 1, "initialSubscriptionName": "pulsar.repl.west"}
+    paths = ("/admin/v2/namespaces/public/default/deadLetterPolicy", POLICY)
+    reasons = {idle.reason(412, "POST", path, json=body) for path in paths}
+    reasons.add(idle.reason(412, "PUT", "/admin/v2/namespaces/public/new", json={"deadLetterPolicy": body}))
+    assert reasons == {"initialSubscriptionName 'pulsar.repl.west' is reserved for replication"}
+    assert [idle("GET", path).content for path in paths] == [b"", b""]
+
+
 def test_dl3_a_policy_set_over_rest_is_applied(admin: Admin) -> None:
     kill(admin, b"one")
     assert [one["reason"] for one in admin.get(DLQ)["deadLetters"]] == ["MaxRedeliveries"]

@@ -62,6 +62,27 @@ def test_a_cluster_used_by_a_namespace_cannot_be_removed_from_its_tenant(admin: 
     assert "cluster west" in admin.reason(412, "POST", f"{PATH}/acme", json={"allowedClusters": ["standalone"]})
 
 
+@pytest.mark.parametrize("name", ["plain", "many"])
+def test_a_cluster_that_a_topic_is_replicated_to_cannot_be_removed_from_its_tenant(admin: Admin, name: str) -> None:
+    admin.broker.catalog.save_cluster("west", ClusterRecord("http://west"))
+    both, one = {"allowedClusters": ["standalone", "west"]}, {"allowedClusters": ["standalone"]}
+    for tenant in ("acme", "acm"):
+        admin.done("PUT", f"{PATH}/{tenant}", json=both)
+        admin.done("PUT", f"/admin/v2/namespaces/{tenant}/n")
+    topics = "/admin/v2/persistent/acme/n"
+    admin.done("PUT", f"{topics}/plain")
+    admin.done("PUT", f"{topics}/many/partitions", json=2)
+    admin.done("POST", f"{topics}/{name}/replication", json=["standalone", "west"])
+    assert admin.reason(412, "POST", f"{PATH}/acme", json=one) == (
+        f"Cannot remove cluster west from tenant acme: topic persistent://acme/n/{name} still has it as a replication"
+        " cluster"
+    )
+    assert admin.get(f"{PATH}/acme")["allowedClusters"] == ["standalone", "west"]
+    admin.done("POST", f"{PATH}/acm", json=one)  # a prefix of another name is not that name
+    admin.done("DELETE", f"{topics}/{name}/replication")
+    admin.done("POST", f"{PATH}/acme", json=one)
+
+
 def test_force_deletes_everything_of_a_tenant() -> None:
     admin = Admin(forceDeleteTenantAllowed=True)
     admin.done("PUT", f"{PATH}/acme", json=INFO)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.admin.needs import OPEN
+from magnetar.admin.routes import ROUTES
 from magnetar.health import Facts
 from tests.admin.driver import Admin
 
@@ -52,7 +54,8 @@ def test_a_probe_fails_where_a_restart_would_help(admin: Admin, path: str) -> No
     response = admin("GET", path)
     assert response.status_code == 503
     assert response.json()["reason"] == (
-        "timers do not run: one has been due for 100.0 s; cannot be read: persistent://public/default/t"
+        "timers do not run: one has been due for 100.0 s;"
+        " 1 thing cannot be read: brokers/damaged or the broker's log names it"
     )
     assert response.headers["content-type"] == "application/json"
 
@@ -65,6 +68,15 @@ def test_a_warning_is_shown_and_does_not_fail(admin: Admin) -> None:
         "reason": "12 % of the disk are left",
         "checks": {},
     }
+
+
+def test_what_is_open_to_everybody_names_nothing_of_a_tenant(admin: Admin) -> None:
+    names = ("topic persistent://acme/n/t", "subscription s of persistent://acme/n/t", "tenant acme")
+    admin.vitals.now = Facts("stopping", damaged=names)
+    for route in ROUTES:
+        if route.needs is OPEN:
+            text = admin(route.method, route.path).text
+            assert "the broker is stopping" in text and "acme" not in text, route.path
 
 
 def test_responses_are_counted(admin: Admin) -> None:

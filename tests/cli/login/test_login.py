@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,92 @@ def test_the_options_of_pulsar_admin(tmp_path: Path, web: FakeWeb, capsys: pytes
         message = fails(capsys, "--url", web.url, *plugin, "--auth-params", secret, "tenants", "list")
         assert message.startswith("--auth-params shows a secret to every user of this machine: give file:///PATH")
         assert secret not in message
+
+
+@pytest.mark.parametrize(
+    ("plugin", "parameters"),
+    [
+        ("basic", "file:s3cret"),
+        ("basic", "file:/s3cret"),
+        ("basic", "tlsCertFile:/s3cret"),
+        ("token", "file:s3cret"),
+        ("token", "tlsKeyFile:/s3cret"),
+        ("tls", "tlsCertFile:/a,tlsKeyFile:data:s3cret"),
+        ("oauth2", '{"issuerUrl":"https://i","privateKey":"s3cret"}'),
+        ("oauth2", '{"issuerUrl":"https://i","privateKey":"/k","clientSecret":"s3cret"}'),
+    ],
+)
+def test_what_only_begins_like_a_path_is_a_secret(
+    plugin: str, parameters: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the user `file`, for example, it is the password."""
+    message = fails(capsys, "--auth-plugin", plugin, "--auth-params", parameters, "tenants", "list")
+    assert message.startswith("--auth-params shows a secret") and "s3cret" not in message
+    config.write_text(f"[profile.p]\nauth_plugin = '{plugin}'\nauth_params = '{parameters}'\n")
+    config.chmod(0o644)
+    assert "has a secret, auth_params, and is open to other users" in fails(capsys, "profiles", "show", "p")
+
+
+WITH_LOGIN = "http://joe:s3cret@127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["tenants", "list", "--url", WITH_LOGIN],
+        ["tenants", "list", "--url", "joe:s3cret@h:8080"],
+        ["tenants", "list", "--url", "http://joe:s3/cret@h:8080"],
+        ["messages", "peek", "t", "--service-url", "pulsar://joe:s3cret@h:6650"],
+        ["clusters", "create", "c", "--service-url", WITH_LOGIN],
+        ["clusters", "create", "c", "--service-url-tls", "https://joe:s3cret@h"],
+        ["clusters", "update", "c", "--broker-url", "pulsar://joe:s3cret@h"],
+        ["clusters", "update", "c", "--broker-url-tls", "pulsar+ssl://joe:s3cret@h,h2"],
+        ["pipelines", "--url", WITH_LOGIN],
+        ["pipelines", "--service-url", "pulsar://joe:s3cret@h:6650"],
+        ["pipelines", "--from", "pulsar://joe:s3cret@h", "--to", "b=pulsar://h,http://h", "--topics", "t"],
+        ["pipelines", "--from", "pulsar://h", "--to", "b=pulsar://h,http://joe:s3cret@h", "--topics", "t"],
+        ["pipelines", "--from", "pulsar://h", "--admin-from", WITH_LOGIN, "--to", "b=pulsar://h", "--topics", "t"],
+    ],
+)
+def test_an_address_with_a_login_is_refused_and_not_repeated(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The login was sent, and every user of the machine saw it."""
+    before = [one for one, word in pairwise(words) if "@" in word]
+    message = fails(capsys, *words)
+    assert message == f"{before[0]} has a login in its address: give the address alone, and the login by itself"
+
+
+def test_an_address_in_another_place_has_no_login_either(capsys: pytest.CaptureFixture[str]) -> None:
+    compared = ["replication", "diff", f"http://h:1,{WITH_LOGIN.replace('http', 'pulsar')}", "http://h:1"]
+    for source, words in (("--url", ["--url", WITH_LOGIN, "tenants", "list"]), ("a cluster to compare", compared)):
+        message = fails(capsys, *words)
+        assert message.startswith(f"{source} has a login in its address") and "s3cret" not in message
+
+
+@pytest.mark.parametrize("variable", ["MAGNETAR_URL", "MAGNETAR_SERVICE_URL"])
+def test_an_address_of_the_environment_has_no_login(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, WITH_LOGIN)
+    assert fails(capsys, "tenants", "list").startswith(f"{variable} has a login in its address")
+
+
+@pytest.mark.parametrize("setting", ["url", "service_url"])
+def test_an_address_of_a_profile_has_no_login(
+    setting: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(f"[profile.p]\n{setting} = '{WITH_LOGIN}'\n")
+    for words in (["tenants", "list", "--profile", "p"], ["profiles", "list"], ["profiles", "show", "p"]):
+        message = fails(capsys, *words)
+        assert message.startswith(f"{setting} of profile p of {config} has a login in its address")
+    file = tmp_path / "client.conf"
+    file.write_text(f"{'webServiceUrl' if setting == 'url' else 'brokerServiceUrl'}={WITH_LOGIN}\n")
+    assert f"{setting} of {file} has a login" in fails(capsys, "--client-conf", str(file), "tenants", "list")
+
+
+def test_words_that_are_no_address_may_have_any_sign(cli: CommandLine) -> None:
+    cli.ok("messages", "publish", "mail", WITH_LOGIN, "--key", "joe@example.com")
 
 
 def test_pulsars_client_conf(

@@ -42,8 +42,8 @@ def test_a_broker_with_warnings(cli: CommandLine, running: testing.TestBroker, m
     monkeypatch.setattr(running.server.vitals, "facts", lambda: facts)
     health = cli("brokers", "health")
     assert (health.code, health.out) == (0, "ok\n")
-    assert health.err == "warning: cannot be read: persistent://public/default/t\n"
-    assert "cannot be read: persistent://public/default/t" in cli.ok("brokers")
+    assert health.err == "warning: 1 thing cannot be read: brokers/damaged or the broker's log names it\n"
+    assert "1 thing cannot be read" in cli.ok("brokers")
 
 
 def test_health_version_and_addresses(cli: CommandLine) -> None:

@@ -89,6 +89,31 @@ def test_clusters(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     cli.ok("clusters", "delete", "x")
 
 
+@pytest.mark.parametrize(
+    ("plugin", "parameters"),
+    [
+        ("basic", "file:s3cret"),
+        ("basic", "file:/s3cret"),
+        ("org.apache.pulsar.client.impl.auth.AuthenticationBasic", "tlsKeyFile:/s3cret"),
+        ("token", "tlsCertFile:s3cret"),
+        ("oauth2", '{"issuerUrl":"https://i","client_id":"a","client_secret":"s3cret"}'),
+    ],
+)
+def test_a_password_is_taken_for_no_path(cli: CommandLine, tmp_path: Path, plugin: str, parameters: str) -> None:
+    create = ("clusters", "create", "p", "--service-url", "http://p:8080", "--auth-plugin", plugin)
+    complaint = cli.fails(*create, "--auth-parameters", parameters, code=2)
+    assert "would show a secret to every user" in complaint and "s3cret" not in complaint
+    file = tmp_path / "parameters"
+    file.write_text(parameters)
+    cli.ok(*create, "--auth-parameters-file", str(file))
+    try:
+        complaint = cli.fails("clusters", "update", "p", "--auth-parameters", parameters, code=2)
+        assert "would show a secret" in complaint and "s3cret" not in complaint, "the plugin is that of the record"
+        assert "s3cret" not in cli.ok("clusters", "get", "p")
+    finally:
+        cli.ok("clusters", "delete", "p")
+
+
 def test_namespaces(cli: CommandLine, namespace: str) -> None:
     assert namespace in cli.ok("namespaces", "list", "acme").splitlines()
     assert cli.json("namespaces", "get", namespace) == cli.json("namespaces", "policies", namespace)

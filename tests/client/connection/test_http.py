@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from magnetar.client import Security
+from magnetar.client.connection import http_redirect
 from magnetar.client.connection.http import (
     REASON_LENGTH_MAX,
     AsyncHttpTransport,
@@ -100,6 +101,64 @@ def test_a_redirect_takes_a_token_only_to_addresses_that_were_given(
         assert other.received == [] and "canary" not in refusal.value.text and "secret" not in refusal.value.text
         assert transport([web.url, other.url], security, 5).request("GET", "/x", "asking").status_code == 200
         assert other.received == [("/x", "Bearer canary")]
+
+
+@pytest.mark.parametrize(
+    ("location", "is_followed"),
+    [
+        ("/x?a=1", True),
+        ("/x?a=1&authoritative=true", True),
+        ("/x", False),
+        ("/x?a=2", False),
+        ("/x?a=1&force=true", False),
+        ("/y?a=1", False),
+        ("/x/../y?a=1", False),
+    ],
+)
+def test_a_redirect_to_an_address_that_was_not_given_keeps_the_request(
+    transport: type[HttpTransport], location: str, is_followed: bool
+) -> None:
+    """A remote cluster had any request of its choice sent to the broker's own port."""
+    with fake_web({}) as other, fake_web({}, status=307, headers={"Location": other.url + location}) as web:
+        client = transport([web.url], None, 5)
+        if is_followed:
+            assert client.request("GET", "/x?a=1", "asking").status_code == 200
+            assert other.received == [(location, None)]
+            return
+        with pytest.raises(NotSupported, match="which is not an address that was given, with another path") as refusal:
+            client.request("GET", "/x?a=1", "asking")
+        assert other.received == [] and "a=1" not in refusal.value.text
+
+
+def test_all_redirects_of_a_request_are_compared_with_what_was_asked(transport: type[HttpTransport]) -> None:
+    with (
+        fake_web({}) as last,
+        fake_web({}, status=307, headers={"Location": last.url + "/y"}) as second,
+        fake_web({}, status=307, headers={"Location": second.url + "{path}"}) as first,
+    ):
+        with pytest.raises(NotSupported, match=f"redirects to {last.url}, .* with another path"):
+            transport([first.url], None, 5).request("GET", "/x", "asking")
+        assert len(second.received) == 1 and last.received == []
+
+
+def test_a_redirect_within_the_addresses_that_were_given_goes_to_any_path(transport: type[HttpTransport]) -> None:
+    with fake_web({}) as other, fake_web({}, status=307, headers={"Location": other.url + "/y"}) as web:
+        assert transport([web.url, other.url], None, 5).request("GET", "/x", "asking").status_code == 200
+        assert other.received == [("/y", None)]
+
+
+def test_a_redirect_from_elsewhere_does_not_lead_to_this_machine(
+    transport: type[HttpTransport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_redirect, "leads_to_this_machine", lambda host: host == "localhost")
+    with fake_web({}) as other:
+        here = other.url.replace("127.0.0.1", "localhost")
+        with fake_web({}, status=307, headers={"Location": here + "{path}"}) as web:
+            with pytest.raises(NotSupported, match="which is not an address that was given, but one of this machine"):
+                transport([web.url], None, 5).request("GET", "/x", "asking")
+            assert other.received == []
+            monkeypatch.setattr(http_redirect, "leads_to_this_machine", lambda host: True)
+            assert transport([web.url], None, 5).request("GET", "/x", "asking").status_code == 200
 
 
 def test_redirects_are_limited_and_keep_the_scheme(transport: type[HttpTransport]) -> None:

@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from magnetar.admin.http.errors import BadRequest, BodyTypeRefused, Forbidden, OperationNotAllowed
+from magnetar.admin.http.shown import shown_path
 from magnetar.settings.settings import Settings
 
 Address: TypeAlias = tuple[str, int | None]
@@ -65,7 +66,7 @@ class Guard:
         if method in _ECHOING:
             raise OperationNotAllowed(f"{method} is refused: no request is sent back")
         if not target.startswith("/"):
-            raise BadRequest(f"target {target[:_SHOWN_MAX]!r} is not a path: this is no proxy")
+            raise BadRequest(f"target {shown_path(target)[:_SHOWN_MAX]!r} is not a path: this is no proxy")
         for site in headers.getlist("sec-fetch-site"):
             if site.strip().lower() not in _OWN_SITE:
                 raise Forbidden(f"a request of a web page is refused: Sec-Fetch-Site is {site[:_SHOWN_MAX]!r}")

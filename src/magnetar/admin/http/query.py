@@ -26,6 +26,14 @@ def header_of(request: Request, name: str) -> str:
     return _text(request.headers.get(name, ""), "header", name)
 
 
+def login_header_of(request: Request, name: str) -> str:
+    """A header that says who the client is; raises if there are two: a proxy may have checked the other one."""
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise BadRequest(f"a request has one {name}, not {len(values)}")
+    return values[0] if values else ""
+
+
 def _text(latin: str, what: str, name: str) -> str:
     try:
         return latin if latin.isascii() else latin.encode("latin-1").decode()

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from magnetar.access.principal import NO_ONE_ASKED, Principal
+from magnetar.access.principal import NO_ONE_ASKED, Author, Principal
 from magnetar.admin.http.errors import BadRequest, BrokerNotFound, Forbidden
 from magnetar.bounds import MAP_SIZE
 from magnetar.broker.broker import Broker
@@ -74,6 +74,11 @@ class Call:
     may_be_browser: bool = False  # a web page may have made this request
     listener: str = ""  # the advertised listener that the client names
     is_tls: bool = False  # the client came by HTTPS
+
+    @property
+    def author(self) -> Author | None:
+        """Of a policy that this request sets."""
+        return self.broker.authorization.author(self.principal)
 
     @property
     def own(self) -> Listener:

@@ -28,6 +28,7 @@ from magnetar.broker.catalog.policies import (
 )
 from magnetar.errors import InvalidName, NotAllowed
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
+from magnetar.replication.model import is_replication_subscription
 from magnetar.settings.settings import SchemaStrategy
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # Java's int
@@ -211,6 +212,8 @@ class DeadLetterPolicyBody(msgspec.Struct, rename="camel", omit_defaults=True, f
             raise InvalidName(
                 f"initialSubscriptionName of {size} bytes exceeds the limit of {SUBSCRIPTION_NAME_BYTES_MAX}"
             )
+        if is_replication_subscription(subscription):  # it cannot be created, and no dead letter would ever move
+            raise NotAllowed(f"initialSubscriptionName {subscription[:100]!r} is reserved for replication")
         return DeadLetterPolicy(self.max_redeliver_count, topic, subscription)
 
     @classmethod

@@ -76,11 +76,11 @@ def replication_clusters(scope: PolicyScope, clusters: list[str]) -> None:
         raise NotAllowed("ClusterIds should not be null or empty")
     if scope.is_topic and own not in clusters:
         raise NotAllowed("Can not remove local cluster from the local topic-level replication clusters policy")
-    of_namespace = catalog.policies_of(scope.namespace).replication_clusters if scope.is_topic else ()
-    used = scope.overrides.replication_clusters or of_namespace
     for cluster in clusters:
-        if cluster in used:
-            continue  # only what is added is checked: removing a cluster, which stops its replication, always works
+        # Only what is added is checked: removing a cluster, which stops its replication, always works. One of the
+        # namespace counts as added to a topic, which would keep it when the namespace has it no more.
+        if cluster in (scope.overrides.replication_clusters or ()):
+            continue
         if cluster != own and cluster not in catalog.clusters:
             raise Forbidden(f"Invalid cluster id: {cluster[:100]}")
         if cluster not in (scope.overrides.allowed_clusters or clusters):  # of the namespace alone, as in Apache Pulsar

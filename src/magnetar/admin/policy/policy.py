@@ -58,7 +58,8 @@ class Policy:
     kept: Callable[[Any], Any] = _as_it_is
     kept_by_namespace: Callable[[Any], Any] | None = None  # if it differs
     shown: Callable[[Any], Any] = _as_it_is
-    targets: Callable[[Any], Iterable[Right]] | None = None  # rights elsewhere: where it makes the broker publish
+    targets: Callable[[Any], Iterable[Right]] | None = None  # rights elsewhere: where it makes the broker publish, in
+    # the name of the author that is kept with it
     unset: Any = EMPTY
     unset_topic: Any = EMPTY
     hides_unset: bool = False  # from the object
@@ -110,5 +111,7 @@ class Policy:
     def put(self, scope: PolicyScope, value: Any) -> Overrides:
         """The overrides with this value, which has the right shape; raises if a check fails."""
         self.check(scope, value)
-        kept = self.kept if scope.is_topic else self.kept_by_namespace or self.kept
-        return msgspec.structs.replace(scope.overrides, **{self.field: kept(value)})
+        kept = (self.kept if scope.is_topic else self.kept_by_namespace or self.kept)(value)
+        if self.targets is not None:
+            kept = msgspec.structs.replace(kept, author=scope.author)
+        return msgspec.structs.replace(scope.overrides, **{self.field: kept})

@@ -184,7 +184,7 @@ def _subscription_setter(policy: SubscriptionPolicy) -> Handler:
         value = call.body_as(_reader(policy.shape))
         if value is None:
             raise BadRequest(f"the request body is empty: {policy.expected} is expected")
-        policy.put(found, value)
+        policy.put(found, value, call.author)
 
     return _described(put, f"Set for a subscription: {policy.title}")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from magnetar.access.principal import Author
 from magnetar.admin.http.request import Call
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import NOTHING_SET, Overrides, Policies
@@ -18,13 +19,17 @@ from magnetar.errors import NamespaceNotFound, NotAllowed, NotSupported, TenantN
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """A namespace or topic with its overrides; `above` are those of the namespace of a topic."""
+    """A namespace or topic with its overrides; `above` are those of the namespace of a topic.
+
+    `author` is kept with a policy by which the broker publishes elsewhere.
+    """
 
     level: str
     broker: Broker
     namespace: str
     overrides: Overrides
     above: Overrides = NOTHING_SET
+    author: Author | None = None
 
     @property
     def is_topic(self) -> bool:
@@ -42,7 +47,7 @@ def namespace_scope(call: Call) -> PolicyScope:
     record = catalog.namespaces.get(namespace)
     if record is None:
         raise NamespaceNotFound("Namespace does not exist")
-    return PolicyScope("namespace", call.broker, namespace, record.overrides)
+    return PolicyScope("namespace", call.broker, namespace, record.overrides, author=call.author)
 
 
 def topic_scope(call: Call) -> PolicyScope:
@@ -58,7 +63,7 @@ def topic_scope(call: Call) -> PolicyScope:
     if not name.is_persistent:
         raise NotSupported(f"policies of {name.full} are not supported: nothing is stored for a non-persistent topic")
     above = catalog.namespaces[name.namespace_full].overrides
-    return PolicyScope("topic", call.broker, name.namespace_full, catalog.overrides_of(name), above)
+    return PolicyScope("topic", call.broker, name.namespace_full, catalog.overrides_of(name), above, call.author)
 
 
 def _save_namespace(call: Call, overrides: Overrides) -> None:

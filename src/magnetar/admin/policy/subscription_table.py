@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from magnetar.access.needs import Right
+from magnetar.access.principal import Author
 from magnetar.admin.opened import PersistentSubscriptions
 from magnetar.admin.policy import bodies, targets
 from magnetar.admin.policy.policy import EMPTY
@@ -36,7 +37,7 @@ class SubscriptionPolicy:
     feature: str
     expected: str
     show: Callable[[PersistentSubscriptions], object]
-    put: Callable[[PersistentSubscriptions, Any], None]
+    put: Callable[[PersistentSubscriptions, Any, Author | None], None]
     remove: Callable[[PersistentSubscriptions], None]
     targets: Callable[[Any], Iterable[Right]] | None = None  # as of `Policy`
 
@@ -58,8 +59,10 @@ def _show_dead_letter_policy(found: PersistentSubscriptions) -> object:
     return msgspec.structs.replace(shown, differs=[name for name, policy in policies.items() if policy != shown])
 
 
-def _set_dead_letter_policy(found: PersistentSubscriptions, body: bodies.DeadLetterPolicyBody) -> None:
-    policy, (topic, subscription) = body.kept(), found[0]
+def _set_dead_letter_policy(
+    found: PersistentSubscriptions, body: bodies.DeadLetterPolicyBody, author: Author | None
+) -> None:
+    policy, (topic, subscription) = msgspec.structs.replace(body.kept(), author=author), found[0]
     target = policy.topic_for(topic.name, subscription.name)
     creation.check_dead_letter_topic(topic.broker.catalog, target, topic.name)
     for _, subscription in found:
@@ -79,7 +82,7 @@ def _show_breaker(found: PersistentSubscriptions) -> object:
     return EMPTY if breaker is None else bodies.CircuitBreakerBody.of(breaker)
 
 
-def _set_breaker(found: PersistentSubscriptions, body: bodies.CircuitBreakerBody) -> None:
+def _set_breaker(found: PersistentSubscriptions, body: bodies.CircuitBreakerBody, author: Author | None) -> None:
     _save(found, breaker=body.kept())
     for _, subscription in found:
         subscription.dead_letters.begin_breaker_window()
@@ -104,7 +107,7 @@ SUBSCRIPTION_POLICIES: tuple[SubscriptionPolicy, ...] = (
         feature="a redelivery back-off",
         expected="a list of delays in ms",
         show=lambda found: found[0][1].record.backoff_ms or EMPTY,
-        put=lambda found, delays: _save(found, backoff_ms=delays),
+        put=lambda found, delays, author: _save(found, backoff_ms=delays),
         remove=lambda found: _save(found, backoff_ms=[]),
     ),
     SubscriptionPolicy(

@@ -14,6 +14,7 @@ from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import Checkpoint
+from magnetar.admin.needs import may_use
 from magnetar.admin.opened import (
     find_persistent_subscriptions,
     find_subscription,
@@ -116,10 +117,12 @@ def skip_damaged(call: Call) -> dict[str, Skipped]:
 
 
 def skip_damaged_of_topic(call: Call) -> dict[str, dict[str, Skipped]]:
-    """Skip what cannot be read for all subscriptions of a topic."""
+    """Skip what cannot be read for all subscriptions of a topic that the caller may use."""
     return {
         topic.name.full: {
-            name: damage_skip.skip_damaged(topic, name) for name in (*topic.damaged.reasons, *topic.subscriptions)
+            name: damage_skip.skip_damaged(topic, name)
+            for name in (*topic.damaged.reasons, *topic.subscriptions)
+            if may_use(call, topic.name, name)
         }
         for topic in _persistent_topics(call)
     }
@@ -199,12 +202,12 @@ def expire_by_time(call: Call) -> None:
 
 
 def expire_all_by_time(call: Call) -> None:
-    """Expire older messages of all subscriptions of a topic."""
+    """Expire older messages of all subscriptions of a topic that the caller may use."""
     seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Expire messages for all subscriptions on a non-persistent topic is not allowed")
-    topics = open_persistent_partitions(call)
-    _expire_all(call, [(topic, subscription) for topic in topics for subscription in topic.cursors], seconds)
+    found = [(topic, one) for topic in open_persistent_partitions(call) for one in topic.cursors]
+    _expire_all(call, [(topic, one) for topic, one in found if may_use(call, topic.name, one.name)], seconds)
 
 
 def _expire_all(call: Call, found: list[tuple[PersistentTopic, Subscription]], seconds: int) -> None:

@@ -73,6 +73,7 @@ _SCHEMES = {
     "broker_service_url_tls": ("pulsar+ssl", 6651),
 }
 _HOST = re.compile(r"(?:[-.\w]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+_WITHOUT_SECRET = re.compile(r"[+a-z]+://[-.,:\w\[\]]*", re.ASCII)  # no login, path or parameters
 
 
 def list_clusters(call: Call) -> list[str]:
@@ -91,7 +92,9 @@ def get(call: Call) -> dict[str, object]:
     record = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
     data = ClusterData(**{field: value for field, value in _kept(record).items() if value})
     if data.authentication_parameters:
-        data.authentication_parameters = without_secrets(data.authentication_parameters)
+        data.authentication_parameters = without_secrets(
+            data.authentication_parameters, data.authentication_plugin or ""
+        )
     return {
         field: value for field, value in msgspec.to_builtins(data).items() if value is not None and _is_shown(field)
     }
@@ -119,9 +122,8 @@ def update(call: Call) -> Response:
     for field in KEPT:
         given, actual = getattr(record, field), getattr(own, field)
         if given not in ("", False, actual):
-            shown = without_secrets(given) if field == "authentication_parameters" else given
             raise NotAllowed(
-                f"{_camel(field)} cannot be {shown}: cluster {cluster} is this broker, which has {actual or 'none'}"
+                f"{_camel(field)} cannot change: cluster {cluster} is this broker, with {actual or 'none'}"
             )
     return Response()
 
@@ -136,12 +138,14 @@ def _keep_credentials(call: Call, stored: ClusterRecord, record: ClusterRecord) 
     anywhere."""
     given = call.body_as(_cluster_data)
     assert given is not None, "the record is made from it"
-    shown = without_secrets(stored.authentication_parameters)
+    shown = without_secrets(stored.authentication_parameters, stored.authentication_plugin)
     is_absent = all(getattr(given, field) is None for field in _CREDENTIALS) and stored.authentication_plugin
     if not is_absent and (shown == stored.authentication_parameters or record.authentication_parameters != shown):
         return
     if shown != stored.authentication_parameters:
-        changed = [_camel(field) for field in _SENT_TO if getattr(stored, field) != getattr(record, field)]
+        # With another plugin, a secret may be taken for the path of a file, which is shown.
+        fields = _SENT_TO if is_absent else ("authentication_plugin", *_SENT_TO)
+        changed = [_camel(field) for field in fields if getattr(stored, field) != getattr(record, field)]
         if changed:
             raise BadRequest(
                 f"{', '.join(changed)} cannot change without authenticationParameters: the stored secret is sent only"
@@ -159,8 +163,10 @@ def _check_credentials(call: Call, record: ClusterRecord) -> None:
         )
     try:
         check_files(record, call.broker.settings)
-    except (InvalidArgument, ClientNotSupported) as error:
+    except InvalidArgument as error:
         raise BadRequest(error.text) from error
+    except ClientNotSupported as error:  # a plugin that is not one may be a secret in the wrong field
+        raise BadRequest(error.text.replace(f" {record.authentication_plugin.strip()!r}", "")) from error
 
 
 def delete(call: Call) -> None:
@@ -243,8 +249,9 @@ def _check_url(field: str, url: str) -> None:
     if not url:
         return
     scheme, port = _SCHEMES[field]
+    shown = f" {url[:100]!r}" if _WITHOUT_SECRET.fullmatch(url) else ""
     refusal = BadRequest(
-        f"{_camel(field)} {url[:100]!r} is not an address such as {scheme}://pulsar.example.com:{port}"
+        f"{_camel(field)}{shown} is not an address such as {scheme}://pulsar.example.com:{port}"
         f" of at most {URL_SIZE_MAX} bytes"
     )
     try:

@@ -14,7 +14,7 @@ from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.needs import TENANT_ADMIN
+from magnetar.admin.needs import TENANT_ADMIN, may_use
 from magnetar.admin.policy import bodies
 from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.policy.scope import PolicyScope, namespace_scope
@@ -145,7 +145,7 @@ def create(call: Call) -> None:
 
 
 def _targets_of_object(call: Call) -> Iterable[Right]:
-    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
+    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET, author=call.author)
     return targets_in_object(scope, call.body_as(_object) or {})
 
 
@@ -164,7 +164,7 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
     except msgspec.ValidationError as error:
         raise BadRequest(f"invalid request body: {error}") from error
     auth = other.auth_policies or AuthPolicies()
-    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
+    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET, author=call.author)
     return NamespaceRecord(
         properties=_checked(other.properties or {}),
         overrides=from_object(scope, fields),
@@ -331,7 +331,7 @@ async def unload(call: Call) -> None:
 
 
 async def clear_backlog(call: Call) -> None:
-    """Acknowledge the backlog on all topics of a namespace, for all subscriptions or for one.
+    """Acknowledge the backlog on all topics of a namespace, for one subscription or all that the caller may use.
 
     Failed messages stay: the backlog of a dead letter or retry topic is cleared by naming that topic (DL10).
     """
@@ -344,7 +344,7 @@ async def clear_backlog(call: Call) -> None:
             for subscription in topic.cursors:
                 if wanted in (None, subscription.name):
                     is_there = True
-                    if is_cleared:
+                    if is_cleared and may_use(call, topic.name, subscription.name):
                         subscription.advance(topic.log.confirmed)
         await time_slice.checkpoint()
     if not is_there:

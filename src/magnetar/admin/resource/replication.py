@@ -20,7 +20,6 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.needs import TENANT_ADMIN, Needs
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.bounds import CURSOR_TOPICS, LONG_POLL, LONG_POLLS
-from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.broker.schema.definition import field_names, value_definition
 from magnetar.broker.schema.registry import schema_id
@@ -157,7 +156,7 @@ def set_route(call: Call) -> None:
         if change.rename:
             check_rename(change.rename, of_namespace=not is_topic)
         if change.rename is not UNSET:
-            _check_clashes(replication, remote, scope, parts)
+            _check_clashes(call, remote, scope, parts)
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
     replication.set_route(remote, scope, parts, is_paused_again=change.paused is True and not is_topic)
@@ -236,19 +235,41 @@ def _scope(call: Call) -> tuple[str, str]:
     return remote, f"{namespace}/{name.local}"
 
 
-def _check_clashes(replication: DeclaredRoutes, remote: str, scope: str, parts: RouteParts) -> None:
+def _check_clashes(call: Call, remote: str, scope: str, parts: RouteParts) -> None:
     """Raises `InvalidName` for a clash of names that the parts would cause; others are none of their business."""
-    routes = [one for one in replication.declaration().topics if one.remote == remote]
+    replication = call.broker.replication
+    routes = {one.topic: one for one in replication.declaration().topics if one.remote == remote}
     parts_set = {**replication.policies.all(), (remote, scope): parts}
-    renamed = []
-    for one in routes:
-        name = TopicName.parse(one.topic)
+    renamed = {}
+    for full in routes:
+        name = TopicName.parse(full)
         of_namespace = parts_set.get((remote, name.namespace_full), NOTHING)
-        renamed.append((one.topic, in_force(of_namespace, parts_set.get((remote, topic_scope(name)), NOTHING)).rename))
-    known = {one.topic: one.clash for one in routes}
-    for topic, reason in clashes(renamed).items():
-        if known[topic] != reason:
-            raise InvalidName(reason)
+        renamed[full] = in_force(of_namespace, parts_set.get((remote, topic_scope(name)), NOTHING)).rename
+    caused = [
+        full
+        for full in clashes(renamed.items())
+        if not routes[full].clash or routes[full].policy.rename != renamed[full]
+    ]
+    if caused:
+        _refuse_clash(call, caused, renamed)
+
+
+def _refuse_clash(call: Call, caused: list[str], renamed: dict[str, str]) -> None:
+    """Topics of tenants that the caller does not administer are not named."""
+    own = {full: name for full, name in renamed.items() if _administers(call, full)}
+    topic = next(full for full in caused if full in own)
+    among_own = clashes(own.items())
+    if topic in among_own:
+        raise InvalidName(among_own[topic])
+    target = remote_topic(topic, renamed[topic])
+    raise InvalidName(
+        f"topic {topic} would be {target} in the remote cluster, as one of another tenant would: give it another name"
+    )
+
+
+def _administers(call: Call, topic: str) -> bool:
+    right = right_on_topic(Need.TENANT_ADMIN, TopicName.parse(topic))
+    return call.broker.authorization.allows(call.principal, (right,))
 
 
 def _topic(call: Call) -> TopicName:

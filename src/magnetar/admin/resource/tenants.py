@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from magnetar.access_bounds import ROLE_SIZE
@@ -12,7 +14,7 @@ from magnetar.admin.resource.clusters import known_clusters
 from magnetar.admin.resource.namespaces import delete_with_topics
 from magnetar.broker.catalog.record import TenantRecord
 from magnetar.errors import NotAllowed, TenantNotFound
-from magnetar.names import check_entity
+from magnetar.names import TopicName, check_entity
 
 ROLE_SIZE_MAX = ROLE_SIZE.limit
 
@@ -48,15 +50,25 @@ def update(call: Call) -> None:
     tenant, record, catalog = check_entity("tenant", call.path["tenant"]), _record_of(call), call.broker.catalog
     if tenant not in catalog.tenants:
         raise TenantNotFound(f"Tenant {tenant} not found")
-    for namespace in _namespaces_of(call, tenant):
-        used = catalog.namespaces[namespace].overrides.replication_clusters or [call.broker.settings.clusterName]
-        for cluster in used:
+    for user, clusters in _replicated(call, tenant):
+        for cluster in clusters:
             if cluster not in record.allowed_clusters:
                 raise NotAllowed(
-                    f"Cannot remove cluster {cluster} from tenant {tenant}: namespace {namespace} still has it as a"
-                    " replication cluster"
+                    f"Cannot remove cluster {cluster} from tenant {tenant}: {user} still has it as a replication"
+                    " cluster"
                 )
     catalog.save_tenant(tenant, record)
+
+
+def _replicated(call: Call, tenant: str) -> Iterator[tuple[str, list[str]]]:
+    """Namespaces and topics of a tenant, with the replication clusters that are set for them."""
+    catalog, own = call.broker.catalog, [call.broker.settings.clusterName]
+    for namespace in _namespaces_of(call, tenant):
+        yield f"namespace {namespace}", catalog.namespaces[namespace].overrides.replication_clusters or own
+    for records in (catalog.partitioned, catalog.topics):
+        for full, record in records.items():
+            if record.overrides.replication_clusters and TopicName.parse(full).tenant == tenant:
+                yield f"topic {full}", record.overrides.replication_clusters
 
 
 async def delete(call: Call) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from magnetar.access.principal import Author
 from magnetar.bounds import BACKOFF_STEPS
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import InvalidName, NotAllowed
@@ -30,12 +31,14 @@ _COUNT, _TOPIC, _SUBSCRIPTION = (
 class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that failed more than `max_redeliver_count` times goes to the dead letter topic.
 
-    An empty topic is the default, `{topic}-{subscription}-DLQ`; an empty subscription creates none there.
+    An empty topic is the default, `{topic}-{subscription}-DLQ`; an empty subscription creates none there. Without an
+    `author` it was set while the broker had no authorization.
     """
 
     max_redeliver_count: int
     topic: str = ""
     initial_subscription: str = ""
+    author: Author | None = None
 
     def topic_for(self, name: TopicName, subscription: str) -> TopicName:
         """The dead letter topic of a subscription, one for all partitions."""

@@ -140,9 +140,16 @@ class SchemaRegistry:
         return self._add(schema_id, VersionRecord(schema, self._now_ms()))
 
     def copy(self, source: str, target: str) -> None:
-        """Adds the later versions of `source` to `target` under the same numbers, for messages moved there."""
-        for version in self.versions(source):
-            if version.number >= self._history(target).next_number:
+        """Adds the later versions of `source` to `target` under the same numbers, for messages moved there.
+
+        A target that has other versions keeps them alone: those who use it did not agree to more.
+        """
+        versions, known = self.versions(source), {version.number: version.schema for version in self.versions(target)}
+        next_number = self._history(target).next_number
+        if any(known.get(version.number, version.schema) != version.schema for version in versions):
+            return
+        for version in versions:
+            if version.number >= next_number:
                 self._add(target, VersionRecord(version.schema, version.created_ms), version.number)
 
     def delete(self, schema_id: str) -> int:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from magnetar.access.needs import Need, right_on_topic
 from magnetar.broker.bits import bits_at, indexes_in
 from magnetar.broker.catalog import creation
 from magnetar.broker.subscription.breaker import Breaker
@@ -19,13 +20,14 @@ from magnetar.broker.subscription.dead_letter_blobs import FailureSite, dead_let
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason
-from magnetar.errors import MagnetarError, NotAllowed
+from magnetar.errors import MagnetarError, NotAllowed, RightMissing
 
 if TYPE_CHECKING:
     from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
     from magnetar.broker.subscription.places import Places
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.run import Entry
+    from magnetar.names import TopicName
 
 _MOVED_TOGETHER, _MOVED_SIZE = 64, 1 << 20
 
@@ -186,10 +188,28 @@ class DeadLetterMove:
         partitioned = broker.catalog.partitioned.get(name.full)
         if partitioned is not None:
             name = name.with_partition(entry_id % partitioned.partitions)
-        target = broker.dead_letter_topic(name, self._topic.name)
+        self._check_right(name, policy)
+        target = broker.dead_letter_topic(name, self._topic.name, policy.author)
         if policy.initial_subscription and policy.initial_subscription not in target.subscriptions:
             target.create_subscription(SubscribeRequest(policy.initial_subscription, from_earliest=True))
         return target
+
+    def _check_right(self, target: TopicName, policy: DeadLetterPolicy) -> None:
+        """Raises RightMissing. In its own namespace a policy needs no other right than to be set."""
+        authorization, source = self._topic.broker.authorization, self._topic.name
+        if not authorization.is_enabled or target.namespace_full == source.namespace_full:
+            return
+        if policy.author is None and target.tenant == source.tenant:
+            return
+        right = right_on_topic(Need.PRODUCE, target)
+        if not authorization.allows_author(policy.author, [right]):
+            raise RightMissing(
+                f"{_author_of(policy)} may not publish to {target.full}, where its dead letter policy leads"
+            )
+
+
+def _author_of(policy: DeadLetterPolicy) -> str:
+    return "an unknown role" if policy.author is None else f"role {policy.author.role!r}"
 
 
 def _exhausted(is_open: int, state: EntryState, limit: int) -> list[int]:

@@ -24,7 +24,7 @@ from magnetar.broker.topic.run import NewEntry
 from magnetar.errors import MetadataInvalid, NotAllowed
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.storage.api import Batch
-from magnetar.wire.metadata import MetadataError, metadata_of
+from magnetar.wire.metadata import MetadataError, claims_origin, metadata_of
 
 if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
@@ -38,6 +38,17 @@ Admitted = tuple[list[NewEntry], list[Receipt], Sequence[Record]]
 """New entries, the receipts of stored and dropped ones, in order, and what has to be noted with them."""
 
 
+_FORGED = NotAllowed(
+    "replicated_from and marker_type of a message are for replicators, which need the right to replicate"
+)
+
+
+def is_guarded(topic: PersistentTopic, producer: Producer) -> bool:
+    """Whether the producer must not say that a message comes from another cluster: a copy acknowledges its original
+    there, so a client that made one up would lose messages."""
+    return topic.broker.authorization.is_enabled and not producer.is_replicator
+
+
 def admit(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publish], now_ms: int) -> Admitted:
     """Decides, and changes nothing."""
     if isinstance(producer.replicated, PulsarReplicatedEntries):
@@ -47,10 +58,14 @@ def admit(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publis
     new: list[NewEntry] = []
     receipts: list[Receipt] = []
     is_recorded, is_copy = False, producer.replicated is not None
+    guarded = is_guarded(topic, producer)
     for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
         if is_copy and producer.refused is not None:
             # Only the last position is remembered, so nothing may be stored after a gap.
             producer.peer.send_error(producer, sequence_id, producer.refused)
+            continue
+        if guarded and claims_origin(blob):
+            producer.peer.send_error(producer, sequence_id, _FORGED)
             continue
         if deduplication is not None and sequence_id <= last_sequence:
             receipts.append((sequence_id, highest_id, -1))

@@ -20,7 +20,7 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import is_of_replication
 from magnetar.broker.timers import MovedTimer
 from magnetar.broker.topic import backlog_quota, retention
-from magnetar.broker.topic.admission import Record, admit
+from magnetar.broker.topic.admission import Record, admit, is_guarded
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
 from magnetar.broker.topic.expiry import dead_letter_up_to
@@ -40,7 +40,7 @@ from magnetar.replication.model import (
     subscription_of,
 )
 from magnetar.storage.api import Batch
-from magnetar.wire.metadata import messages_in
+from magnetar.wire.metadata import claims_origin, messages_in
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -114,6 +114,8 @@ class PersistentTopic(Topic):
         delayed: list[tuple[int, int]] = []
         records: Sequence[Record] = ()
         is_plain = self.deduplication is None and producer.replicated is None
+        if is_plain and is_guarded(self, producer):
+            is_plain = True not in [claims_origin(publish[3]) for publish in publishes]
         if is_plain and True not in [publish[4] for publish in publishes]:
             new = [(publish[2], 0, publish[3]) for publish in publishes]
             receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from magnetar.cli.login.login_source import LoginSource, is_path, refuse_secret
+from magnetar.cli.login.login_source import ADDRESSES, LoginSource, is_path, refuse_secret
 from magnetar.cli.login.profiles import Profile, read_client_conf, read_profile
-from magnetar.cli.rest import DEFAULT_URL
+from magnetar.cli.rest import DEFAULT_URL, check_no_login
 from magnetar.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ VARIABLES = {
     "tls_key": "MAGNETAR_TLS_KEY",
 }
 INSTEAD_OF_TOKEN = "give file:PATH, env:NAME, - for the first line of stdin, or a profile"
-_INSTEAD_OF_PARAMETERS = "give file:///PATH, MAGNETAR_AUTH_PARAMS, --client-conf or a profile"
+_INSTEAD_OF_PARAMETERS = (
+    "give file:///PATH of a token, tlsCertFile:/PATH,tlsKeyFile:/PATH, MAGNETAR_AUTH_PARAMS, --client-conf or a profile"
+)
 _TOKEN_SIZE_MAX = 1 << 20
 
 
@@ -68,7 +70,9 @@ class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def source(self) -> LoginSource:
         """Raises `InvalidSetting` for a secret on the command line."""
-        if self.auth_params and not is_path(self.auth_params):
+        if self.url:
+            check_no_login(self.url, "--url")
+        if self.auth_params and not is_path(self.auth_params, self.auth_plugin):
             raise refuse_secret("--auth-params", _INSTEAD_OF_PARAMETERS)
         if self.token and (self.auth_plugin or self.auth_params):
             raise InvalidSetting("--token and --auth-plugin exclude each other")
@@ -139,7 +143,10 @@ def token_of(text: str, option: str) -> tuple[str | None, str | None]:
 
 
 def of_environment(variables: Mapping[str, str] = VARIABLES) -> LoginSource:
+    """Raises `InvalidSetting`."""
     values = {name: os.environ.get(variable, "").strip() or None for name, variable in variables.items()}
+    for name in ADDRESSES:
+        check_no_login(values.get(name) or "", variables.get(name, name))
     return msgspec.convert(values, LoginSource)
 
 

@@ -16,6 +16,7 @@ from magnetar.errors import InvalidSetting
 if TYPE_CHECKING:
     from magnetar.client import Security
 
+ADDRESSES = ("url", "service_url")
 _FILES = ("token_file", "trust_certs", "tls_cert", "tls_key")
 _LOGIN = ("token", "token_file", "username", "password", "auth_plugin", "auth_params")
 _TLS = {
@@ -79,7 +80,7 @@ class LoginSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def secrets(self) -> list[str]:
         """The settings that are secrets themselves, and not the name of a file that has one."""
         found = [name for name in ("token", "password") if getattr(self, name)]
-        if self.auth_params and not is_path(self.auth_params):
+        if self.auth_params and not is_path(self.auth_params, self.auth_plugin):
             found.append("auth_params")
         return found
 
@@ -127,17 +128,11 @@ class LoginSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return security
 
 
-def is_path(parameters: str) -> bool:
+def is_path(parameters: str, plugin: str | None) -> bool:
     """Whether parameters of a plugin name files only."""
-    text = parameters.strip()
-    if text.startswith("{"):
-        try:
-            given = msgspec.json.decode(text, type=dict[str, object])
-        except msgspec.DecodeError:
-            return False
-        key = str(given.get("privateKey", given.get("private_key", "")))
-        return not key.startswith("data:") and not given.keys() & {"token", "password", "client_secret"}
-    return text.startswith(("file:", "tlsCertFile:", "tlsKeyFile:"))
+    from magnetar.settings.refused import names_files
+
+    return names_files(plugin or "", parameters)
 
 
 def refuse_secret(source: str, instead: str) -> InvalidSetting:

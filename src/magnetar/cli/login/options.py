@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.login.login import Login, LoginOptions, login_of
-from magnetar.cli.rest import DEFAULT_URL
+from magnetar.cli.rest import DEFAULT_URL, check_no_login
 
 Url = Annotated[
     str | None,
@@ -67,6 +67,18 @@ TlsAllowInsecure = Annotated[
 ]
 
 
+_ADDRESSES = {
+    "service_url": "--service-url",
+    "service_url_tls": "--service-url-tls",
+    "broker_url": "--broker-url",
+    "broker_url_tls": "--broker-url-tls",
+    "from_": "--from",
+    "admin_from": "--admin-from",
+    "to": "--to",
+}
+"""Options of single commands that may be addresses, by their parameter."""
+
+
 def _parameter(name: str, annotation: object) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -97,10 +109,19 @@ def remember(context: typer.Context, options: LoginOptions) -> None:
 
 
 def take_options(options: dict[str, Any]) -> LoginOptions:
-    """Takes the parameters `CONTEXT` and `OF_COMMANDS` from those of a command."""
+    """Takes the parameters `CONTEXT` and `OF_COMMANDS` from those of a command. Raises `InvalidSetting` if one of the
+    others is an address with a login in it, which every user of the machine sees."""
+    _check_addresses(options)
     before = options.pop("context").find_root().obj
     own = LoginOptions(**{parameter.name: options.pop(parameter.name, None) for parameter in OF_COMMANDS})
     return own.over(before) if isinstance(before, LoginOptions) else own
+
+
+def _check_addresses(options: dict[str, Any]) -> None:
+    for name, option in _ADDRESSES.items():
+        given = options.get(name)
+        for address in given if isinstance(given, list) else [given]:
+            check_no_login(str(address or ""), option)
 
 
 def with_login(function: Callable[..., int]) -> Callable[..., int]:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from magnetar.cli.login.login_source import LoginSource
+from magnetar.cli.login.login_source import ADDRESSES, LoginSource
+from magnetar.cli.rest import check_no_login
 from magnetar.errors import InvalidSetting
 
 CONFIG_VARIABLE = "MAGNETAR_CONFIG"
@@ -94,7 +95,9 @@ def read_profiles(file: Path) -> dict[str, LoginSource]:
         raise InvalidSetting(f"{file} {what}: it has only tables [profile.NAME]")
     found = {}
     for name, table in tables.items():
-        source = _profile(f"profile {name} of {file}", table)
+        what = f"profile {name} of {file}"
+        source = _profile(what, table)
+        _check_addresses(source, what)
         _check_private(file, mode, source)
         found[name] = source.below(file.resolve().parent)
     return found
@@ -130,6 +133,7 @@ def read_client_conf(name: str) -> Profile:
                 raise InvalidSetting(f"{file}: {key} is neither true nor false")
             given[_CLIENT_CONF[key]] = pairs[key].lower() == "true"
     source = LoginSource(**given)
+    _check_addresses(source, str(file))
     _check_private(file, mode, source)
     return Profile(str(file), source.below(file.resolve().parent))
 
@@ -148,6 +152,11 @@ def _read(file: Path) -> tuple[str, int]:
         return content.decode(), mode
     except UnicodeDecodeError:
         raise InvalidSetting(f"{file} is not UTF-8 text") from None
+
+
+def _check_addresses(source: LoginSource, what: str) -> None:
+    for name in ADDRESSES:
+        check_no_login(getattr(source, name) or "", f"{name} of {what}")
 
 
 def _check_private(file: Path, mode: int, source: LoginSource) -> None:

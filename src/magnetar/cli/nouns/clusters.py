@@ -15,7 +15,7 @@ from magnetar.cli.replication.two_clusters import own_name
 from magnetar.cli.rest import Refused, Rest
 from magnetar.replication.model import without_secrets
 
-_PARAMETERS = "authenticationParameters"
+_PLUGIN, _PARAMETERS = "authenticationPlugin", "authenticationParameters"
 group = CommandGroup("clusters", "Manage clusters: this one and remote ones.")
 
 ServiceUrl = Annotated[
@@ -72,7 +72,7 @@ def get(rest: Rest, cluster: Cluster) -> Record:
     value = rest.get("clusters", cluster)
     fields = {name: item for name, item in value.items() if item not in (None, "", [])}
     if _PARAMETERS in fields:
-        fields[_PARAMETERS] = without_secrets(fields[_PARAMETERS])
+        fields[_PARAMETERS] = without_secrets(fields[_PARAMETERS], fields.get(_PLUGIN, ""))
     return Record(value, fields=fields)
 
 
@@ -96,7 +96,7 @@ def create(
     if not addresses:
         raise typer.BadParameter("give at least --service-url or --broker-url")
     _check_not_itself(rest, cluster, addresses)
-    parameters = _parameters(auth_parameters, auth_parameters_file)
+    parameters = _parameters(auth_parameters, auth_parameters_file, auth_plugin)
     security = _security(auth_plugin, parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
     rest.put("clusters", cluster, body={**addresses, **security})
     return Done(f"created cluster {cluster}")
@@ -119,14 +119,16 @@ def update(
 ) -> Done:
     """Update a cluster; options that are not given keep their value."""
     addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
-    parameters = _parameters(auth_parameters, auth_parameters_file)
-    security = _security(auth_plugin, parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
-    changes = {**addresses, **security}
-    if not changes:
+    options = (auth_plugin, auth_parameters, auth_parameters_file, tls_enable, tls_allow_insecure, tls_trust_certs)
+    if not addresses and all(option is None for option in options):
         raise typer.BadParameter("give at least one option to change")
     if addresses:
         _check_not_itself(rest, cluster, addresses)
     current: dict[str, Any] = rest.get("clusters", cluster)
+    plugin = current.get(_PLUGIN) if auth_plugin is None else auth_plugin
+    parameters = _parameters(auth_parameters, auth_parameters_file, plugin)
+    security = _security(auth_plugin, parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
+    changes = {**addresses, **security}
     rest.post("clusters", cluster, body={**current, **changes})
     return Done(f"updated cluster {cluster}")
 
@@ -164,7 +166,7 @@ def _addresses(
     return {name: address for name, address in given.items() if address is not None}
 
 
-def _parameters(text: str | None, file: Path | None) -> str | None:
+def _parameters(text: str | None, file: Path | None, plugin: str | None) -> str | None:
     """The parameters, which may be a secret if they come from a file or a variable."""
     if text is not None and file is not None:
         raise typer.BadParameter("give either --auth-parameters or --auth-parameters-file")
@@ -181,7 +183,7 @@ def _parameters(text: str | None, file: Path | None) -> str | None:
         if not os.environ.get(name):
             raise typer.BadParameter(f"--auth-parameters env:{name}: there is no such variable, or it is empty")
         return os.environ[name].strip()
-    if without_secrets(text) != text:
+    if without_secrets(text, plugin or "") != text:
         raise typer.BadParameter(
             "--auth-parameters would show a secret to every user of this machine: write it into a file and give"
             " --auth-parameters-file, or give env:NAME of a variable, or file:///path of a token that the broker reads"
@@ -193,7 +195,7 @@ def _security(
     plugin: str | None, parameters: str | None, tls: bool | None, insecure: bool | None, trusted: str | None
 ) -> dict[str, object]:
     given = {
-        "authenticationPlugin": plugin,
+        _PLUGIN: plugin,
         _PARAMETERS: parameters,
         "brokerClientTlsEnabled": tls,
         "tlsAllowInsecureConnection": insecure,

@@ -128,7 +128,7 @@ def clear_backlog(
     subscription: Annotated[str | None, typer.Option("--sub", "-s", help="Only this subscription.")] = None,
     force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")] = False,
 ) -> Done:
-    """Skip all messages of all subscriptions of a namespace."""
+    """Skip all messages of all subscriptions of a namespace that the caller may use."""
     if not force and not _is_confirmed(f"skip all messages in {namespace}?"):
         raise typer.BadParameter("not confirmed: answer y, or give --force")
     rest.post(*namespace_path(namespace, "clearBacklog", *([subscription] if subscription else [])))

@@ -242,7 +242,7 @@ def _internal_parts(name: str, value: dict[str, Any]) -> list[Record | Table]:
 
 @group.command("skip-damaged")
 def skip_damaged(rest: Rest, topic: Topic) -> Record:
-    """Skip messages that cannot be read, for all subscriptions of a topic."""
+    """Skip messages that cannot be read, for all subscriptions of a topic that the caller may use."""
     value = rest.post(*topic_path(topic, "skipDamaged"))
     fields = {f"{part} {name}": shown_skip(one) for part, found in value.items() for name, one in found.items()}
     return Record(value, fields=fields, none="the topic has no subscription")

@@ -16,7 +16,7 @@ from magnetar.cli.help import PlainCommand
 from magnetar.cli.login.login import Login, LoginOptions, login_of, of_environment, security_of, token_of
 from magnetar.cli.login.login_source import LoginSource
 from magnetar.cli.login.options import CONTEXT, TOKEN, TRUST_CERTS, take_options
-from magnetar.cli.rest import Refused, Rest
+from magnetar.cli.rest import Refused, Rest, check_no_login
 from magnetar.errors import InvalidSetting, MagnetarError
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class ComparedCluster(NamedTuple):
 
 def split_addresses(text: str) -> tuple[str, str | None]:
     """The HTTP address and, if given, the binary one, which may contain commas."""
+    check_no_login(text, "a cluster to compare")
     parts = [part for part in text.split(",") if part]
     http = [part for part in parts if part.startswith(("http://", "https://"))]
     rest = [part for part in parts if part not in http]

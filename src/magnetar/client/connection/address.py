@@ -72,4 +72,7 @@ def _parse_address(text: str, default_port: int, url: str) -> Address:
 
 
 def _shown(text: str) -> str:
+    """Without a login, which does not belong there."""
+    if "@" in text:
+        return "(hidden, it has a login in it)"
     return ascii(text if len(text) <= 100 else text[:100] + "...")

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import httpx
 
+from magnetar.client.connection import http_redirect
 from magnetar.client.errors import (
     ClientError,
     ConnectionLost,
@@ -31,6 +32,7 @@ from magnetar.security.token import with_hint
 JSON = "application/json"
 REASON_LENGTH_MAX = 2000
 _REDIRECTS_MAX = 20
+_ASKED = "magnetar.asked"
 
 
 class _Endpoint:
@@ -61,9 +63,12 @@ class _Endpoint:
     def _is_tls(self) -> bool:
         return self._scheme == "https"
 
-    @property
-    def takes_time(self) -> bool:
-        return self._security.takes_time
+    def takes_time(self, request: httpx.Request) -> bool:
+        """Whether `prepare` may wait for another service: not for an event loop."""
+        return self._security.takes_time or not self._is_known(request)
+
+    def _is_known(self, request: httpx.Request) -> bool:
+        return _origin(request.url) in self._origins
 
     def client_options(self) -> dict[str, Any]:
         return {
@@ -88,26 +93,33 @@ class _Endpoint:
 
     def prepare(self, request: httpx.Request) -> None:
         """Called for each request, redirected ones included: a redirect sends a token neither unencrypted nor to a host
-        and port that was not given. A cluster of several brokers is given with all of them."""
+        and port that was not given, and no request there but the one that was asked for. A cluster of several brokers
+        is given with all of them."""
+        asked = request.extensions.setdefault(_ASKED, request.url)  # a redirected request has those of the first
         if request.url.scheme != self._scheme:
             raise NotSupported(
                 f"{self._urls[0]} redirects to {_shown_origin(request.url)}: both have to be encrypted, or neither"
             )
-        is_known = _origin(request.url) in self._origins
+        is_known = self._is_known(request)
         if not is_known:
             request.headers.pop("Authorization", None)
         try:
             authorization = self._security.authorization()
         except InvalidArgument as error:  # it was valid when the transport was created
             raise self._not_sent(error) from error
-        if authorization is None:
-            return
         if not is_known:
-            raise NotSupported(
-                f"{self._urls[0]} redirects to {_shown_origin(request.url)}, which is not an address that was given:"
-                " credentials are not sent there"
-            )
-        request.headers["Authorization"] = authorization
+            reason = ": credentials are not sent there" if authorization else self._why_not(asked, request.url)
+            if reason:
+                raise NotSupported(
+                    f"{self._urls[0]} redirects to {_shown_origin(request.url)}, which is not an address that was"
+                    f" given{reason}"
+                )
+        if authorization is not None:
+            request.headers["Authorization"] = authorization
+
+    def _why_not(self, asked: httpx.URL, target: httpx.URL) -> str:
+        reason = http_redirect.why_not(str(asked), str(target))
+        return f", {reason}" if reason else ""
 
     def _not_sent(self, error: InvalidArgument) -> ConnectionLost:
         return ConnectionLost(f"cannot send a request to {self._urls[0]}: {error.text}")
@@ -214,7 +226,7 @@ class AsyncHttpTransport:
         return httpx.AsyncClient(**self._endpoint.client_options(), event_hooks={"request": [self._prepare]})
 
     async def _prepare(self, request: httpx.Request) -> None:
-        if self._endpoint.takes_time:
+        if self._endpoint.takes_time(request):
             await asyncio.to_thread(self._endpoint.prepare, request)
         else:
             self._endpoint.prepare(request)

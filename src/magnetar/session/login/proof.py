@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from magnetar.access.principal import Principal
-from magnetar.access.proxy import on_behalf
+from magnetar.access.proxy import WEB_SOCKETS, on_behalf
 from magnetar.errors import RightMissing
 from magnetar.session.handles import Command, SessionState
 from magnetar.wire import schema_pb2 as pb
@@ -31,13 +31,21 @@ class Proof(msgspec.Struct, frozen=True):
         return f"Proof(method={self.method!r}, data=(hidden))"
 
 
+class ProxiedPrincipal(Principal, frozen=True):
+    """The principal of a proxy that showed what its client showed: `expires_ms` is the end of the one that ends first,
+    `proxy_expires_ms` that of the proxy's own, which no answer to a challenge extends.
+    """
+
+    proxy_expires_ms: int | None = None
+
+
 def proof_of(connect: pb.CommandConnect) -> Proof:
     return Proof(connect.auth_method_name or "none", connect.auth_data)
 
 
 def original_proof_of(session: Session, connect: pb.CommandConnect) -> Proof | None:
     """What the client of a proxy showed; None if there is none, or the proxy is believed."""
-    if not connect.original_principal or not session.broker.settings.authenticateOriginalAuthData:
+    if connect.original_principal in ("", WEB_SOCKETS) or not session.broker.settings.authenticateOriginalAuthData:
         return None
     return Proof(connect.original_auth_method or "none", connect.original_auth_data.encode())
 
@@ -66,8 +74,20 @@ def _go_on(session: Session, command: Command) -> None:
 
 def principal_of(session: Session, proof: Proof) -> Principal:
     """Raises AuthenticationFailed."""
+    return _principal_of(session, proof, session.where.common_name)
+
+
+def original_principal_of(session: Session, proof: Proof) -> Principal:
+    """That of a proxy's client, which has no certificate here: that of the connection is the proxy's.
+
+    Raises AuthenticationFailed.
+    """
+    return _principal_of(session, proof, "")
+
+
+def _principal_of(session: Session, proof: Proof, common_name: str) -> Principal:
     broker = session.broker
-    return broker.authentication.connect(proof.method, proof.data, session.where.common_name, broker.now_ms())
+    return broker.authentication.connect(proof.method, proof.data, common_name, broker.now_ms())
 
 
 def connected_principal(session: Session, connect: pb.CommandConnect) -> Principal:
@@ -78,11 +98,16 @@ def connected_principal(session: Session, connect: pb.CommandConnect) -> Princip
     settings, original = session.broker.settings, connect.original_principal
     shown = original_proof_of(session, connect)
     if shown is not None:
-        # Its expiry counts from now on: what is refreshed is the proof of the proxy's client.
-        proved = principal_of(session, shown)
-        principal = msgspec.structs.replace(principal, expires_ms=proved.expires_ms)
+        proved = original_principal_of(session, shown)
+        ends_ms = earlier(principal.expires_ms, proved.expires_ms)
+        principal = ProxiedPrincipal(principal.role, principal.method, ends_ms, proxy_expires_ms=principal.expires_ms)
         original = proved.role
     found = on_behalf(principal, original, settings)
     if connect.proxy_version and not found.original:
         raise RightMissing("proxy_version is only for proxies, whose roles are in proxyRoles")
     return found
+
+
+def earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    """Of two ends, where None is no end."""
+    return min((end_ms for end_ms in (one_ms, other_ms) if end_ms is not None), default=None)

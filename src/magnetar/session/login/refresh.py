@@ -1,6 +1,11 @@
 """Credentials that expire while a connection is open: the client is asked for new ones, and disconnected without.
 
 The check is Pulsar's: at intervals, by the setting; a client that has not answered by the next check has had its time.
+Expired credentials serve for two intervals at most, and for one if the client cannot be asked.
+
+A challenge on the connection of a proxy is for the proxy's client, as in Pulsar: the proxy passes it on, and the answer
+too. It asks for the proof of that client, where the proxy shows it. The proxy cannot be asked for a proof of its own,
+with which the connection ends: also where the client's is shown, which is the only one that Pulsar looks at then.
 """
 
 from __future__ import annotations
@@ -12,7 +17,16 @@ import msgspec
 from magnetar.broker.timers import MovedTimer
 from magnetar.errors import AuthenticationFailed, NotAllowed
 from magnetar.session.handles import Command, SessionState
-from magnetar.session.login.proof import Proof, original_proof_of, principal_of, proof_of, waits
+from magnetar.session.login.proof import (
+    Proof,
+    ProxiedPrincipal,
+    earlier,
+    original_principal_of,
+    original_proof_of,
+    principal_of,
+    proof_of,
+    waits,
+)
 from magnetar.session.refusals import report_unproved
 from magnetar.wire import schema_pb2 as pb
 
@@ -48,13 +62,12 @@ class Refresh:
 
     def _check(self) -> None:
         session = self._session
-        expires_ms = session.principal.expires_ms
-        if session.state is SessionState.CLOSED or expires_ms is None:
+        if session.state is SessionState.CLOSED or session.principal.expires_ms is None:
             return
-        if expires_ms >= session.broker.now_ms():
+        if not self._is_past(session.principal.expires_ms):
             self._wait()
-        elif session.principal.original and self.original_method is None:
-            self._end("the credentials of the proxy expired, which does not forward those of its client")
+        elif self._is_past(self._proxy_expires_ms):
+            self._end("the credentials of the proxy expired, which only a new connection can renew")
         elif not self._can_refresh:
             self._end("the credentials expired, and the client cannot send new ones")
         elif self.is_asked:
@@ -62,6 +75,17 @@ class Refresh:
         else:
             self._ask()
             self._wait()
+
+    @property
+    def _proxy_expires_ms(self) -> int | None:
+        """When the proof of a proxy expires, which cannot be asked for a new one; None for other clients."""
+        principal = self._session.principal
+        if isinstance(principal, ProxiedPrincipal):
+            return principal.proxy_expires_ms
+        return principal.expires_ms if principal.original else None
+
+    def _is_past(self, expires_ms: int | None) -> bool:
+        return expires_ms is not None and expires_ms < self._session.broker.now_ms()
 
     def _ask(self) -> None:
         self.is_asked = True
@@ -83,6 +107,8 @@ class Refresh:
         if principal_role != ((was.original or was.role) if self.original_method else was.role):
             raise AuthenticationFailed("new credentials are of another role than those of the connection")
         self.is_asked = False
+        if isinstance(was, ProxiedPrincipal):
+            expires_ms = earlier(expires_ms, was.proxy_expires_ms)
         session.principal = msgspec.structs.replace(was, expires_ms=expires_ms)
         self._wait()
 
@@ -96,7 +122,7 @@ def on_auth_response(session: Session, command: Command) -> None:
     try:
         if waits(session, command, proof):
             return
-        found = principal_of(session, proof)
+        found = (original_principal_of if refresh.original_method else principal_of)(session, proof)
         refresh.answered(found.role, found.expires_ms)
     except AuthenticationFailed as error:
         session.fail(str(error), error)

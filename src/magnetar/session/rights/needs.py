@@ -13,6 +13,7 @@ from magnetar.access.needs import Need, Right, right_on_namespace, right_on_topi
 from magnetar.broker.catalog.failure_policy import policy_from
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication.model import (
+    PIPELINE,
     ROUTE_FINGERPRINT,
     is_pipeline_producer,
     is_pulsar_replicator,
@@ -65,11 +66,11 @@ def _topics(command: Command) -> Iterator[Right]:
 
 
 def _read_schema(command: Command) -> Iterator[Right]:
-    yield right_on_topic(Need.LOOKUP, TopicName.parse(command.getSchema.topic))
+    yield right_on_topic(Need.LOOKUP, TopicName.parse(command.getSchema.topic).base)
 
 
 def _write_schema(command: Command) -> Iterator[Right]:
-    yield right_on_topic(Need.PRODUCE, TopicName.parse(command.getOrCreateSchema.topic))
+    yield right_on_topic(Need.PRODUCE, TopicName.parse(command.getOrCreateSchema.topic).base)
 
 
 def _produce(command: Command) -> Iterator[Right]:
@@ -87,7 +88,7 @@ def _consume(command: Command) -> Iterator[Right]:
     name = TopicName.parse(request.topic)
     yield _consume_on(name, request.subscription)
     metadata = {pair.key: pair.value for pair in request.metadata}
-    if ROUTE_FINGERPRINT in metadata:
+    if metadata.keys() & {ROUTE_FINGERPRINT, PIPELINE}:
         yield right_on_topic(Need.REPLICATE, name)
     policy = policy_from(metadata)
     if policy is not None:
@@ -115,6 +116,7 @@ PRODUCER = CommandNeeds(
 )
 SUBSCRIBE = CommandNeeds(
     f"{Need.CONSUME.value}; {Need.PRODUCE.value} on the dead letter topic of a policy, and {Need.CONSUME.value} there"
-    f" for its initial subscription; {Need.REPLICATE.value} for the position of a route",
+    f" for its initial subscription; {Need.REPLICATE.value} for the position of a route and for what a pipeline says of"
+    " itself",
     _consume,
 )
