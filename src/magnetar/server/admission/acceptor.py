@@ -87,18 +87,24 @@ class Acceptor:
 
     def _take(self, accepted: socket.socket, host: str, client: str) -> None:
         accepted.setblocking(False)
-        task = self._loop.create_task(self._open(accepted, client, self._seats.enter(host)))
+        leave = self._seats.enter(host)
+        task = self._loop.create_task(self._open(accepted, client, leave))
         self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+
+        def opened(task: asyncio.Task[None]) -> None:
+            self._opening.discard(task)
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, Exception) and not isinstance(error, OSError):
+                self._server.fault("task", error, "acceptor")
+            if task.cancelled() or error is not None:  # not in the task: its first step may never come
+                accepted.close()
+                leave()
+
+        task.add_done_callback(opened)
 
     async def _open(self, accepted: socket.socket, client: str, leave: Callable[[], None]) -> None:
-        protocol = self._protocol(leave)
-        try:
-            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._connect(accepted, protocol, client)
-        except (OSError, asyncio.CancelledError):
-            accepted.close()
-            leave()
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await self._connect(accepted, self._protocol(leave), client)
 
     async def _connect(self, accepted: socket.socket, protocol: asyncio.Protocol, client: str) -> None:
         await self._loop.connect_accepted_socket(lambda: protocol, accepted)
