@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -463,3 +464,28 @@ def test_the_quick_parser_loads_no_other() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+COLLECTED = """
+import gc, sys
+from magnetar.cli.main import main
+from magnetar.cli.nouns import standalone
+
+standalone._print = lambda line: print(line.split()[0], gc.isenabled(), gc.get_freeze_count() > 0, flush=True)
+sys.exit(main())
+"""
+
+
+def test_garbage_is_collected_from_when_the_broker_serves(tmp_path: Path) -> None:
+    words = ["standalone", "--data", str(tmp_path), "--port", "0", "--http-port", "0"]
+    with subprocess.Popen([sys.executable, "-c", COLLECTED, *words], stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        lines = [broker.stdout.readline().split() for _ in range(2)]
+        broker.terminate()
+    assert lines == [["Magnetar", "True", "True"], ["ready", "True", "True"]]
+
+
+def test_garbage_is_collected_after_a_start_that_failed(started: Started) -> None:
+    started.failure = ServiceNotReady("not today")
+    assert main(["standalone"]) == 1
+    assert gc.isenabled()

@@ -7,8 +7,7 @@ called, so handlers know no roles: those for many subscriptions ask `may_use` fo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from magnetar.access.needs import OF_NAMESPACE, OF_TOPIC, Need, Right, right_on_namespace, right_on_topic
 from magnetar.admin.http.request import Call
@@ -27,8 +26,7 @@ def _never(settings: Settings) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(NamedTuple):
     """`rights` are those of the path and the parameters, asked before the body is read; `targets` those of the body.
 
     `text` is for the reference page. A route that is open asks for no authentication.

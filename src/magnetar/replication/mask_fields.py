@@ -6,7 +6,6 @@ name may contain dots.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 
 from magnetar.replication.model import Mask
@@ -17,10 +16,12 @@ _FIELDS_SHOWN = 20
 
 def unknown_field(definition: AvroType, masks: tuple[Mask, ...]) -> str:
     """The first mask whose field the definition does not have, and what it has; empty if it has all."""
+    from difflib import get_close_matches  # only needed for a message
+
     for mask in masks:
         if not _has(definition, mask.field.split(".")):
             names = list(_names(definition))
-            near = difflib.get_close_matches(mask.field.lower(), names, n=1)
+            near = get_close_matches(mask.field.lower(), names, n=1)
             hint = f"; did you mean {near[0]}" if near and near[0] != mask.field else ""
             shown = ", ".join(names[:_FIELDS_SHOWN]) or "none"
             return (

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from magnetar.errors import InvalidSetting
 from magnetar.security.pem_files import why_not
@@ -33,8 +32,7 @@ _NOT_TLS = (
 Stamp = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TlsContexts:
+class TlsContexts(NamedTuple):
     """For the two ports with TLS; both have the same certificate, and protocols and ciphers of their own."""
 
     binary: ssl.SSLContext

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -91,6 +92,7 @@ def run_standalone(
         raise _unreadable(error, storage, folder) from error
     settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    gc.freeze()  # modules: there is no garbage to look for
     while True:
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -162,6 +164,7 @@ async def _run(
     renewal: asyncio.Task[None] | None = None
     try:
         await server.start()
+        gc.enable()  # `magnetar standalone` starts without
         if secure is not None:
             renewal = _keep_secure(server, secure)
         out(_block(server, folder, secure))

@@ -109,14 +109,13 @@ PROTECTING: Mapping[str, frozenset[str]] = {
 }
 """Pulsar's names, each with the values that ask for nothing: those of its own files. Empty and false never do."""
 
-_LOOKS_PROTECTING = re.compile(
-    r"auth|tls|ssl|token|jwt|secret|passw|passphrase|encrypt|cipher|sasl|jaas|kerberos|kinit|athenz|openid|oidc|role"
-    r"|permission|credential|certificate|Certs?(?![a-z])|trust|keystore|secur|anonymous|superuser|privatekey|publickey",
-    re.IGNORECASE,
+_LOOKS_PROTECTING = (
+    r"(?i:auth|tls|ssl|token|jwt|secret|passw|passphrase|encrypt|cipher|sasl|jaas|kerberos|kinit|athenz|openid|oidc|role"
+    r"|permission|credential|certificate|Certs?(?![a-z])|trust|keystore|secur|anonymous|superuser|privatekey|publickey)"
 )
 _HARMLESS = frozenset({"webServiceTrustXForwardedFor"})  # less protection, which is no reason to end a start
 _OFF = frozenset({"", "false"})
-_HIDDEN = re.compile(r"passw|secret|token|key|param|conf|credential|jwt", re.IGNORECASE)
+_HIDDEN = r"(?i:passw|secret|token|key|param|conf|credential|jwt)"
 _PARAMETERS = "brokerClientAuthenticationParameters"
 _SECRET_OF_PULSAR = frozenset(
     {"bookkeeperClientAuthenticationParameters", "managedLedgerPassword"}
@@ -133,7 +132,7 @@ def asks_for_protection(name: str, text: str) -> bool:
         return False
     if name in PROTECTING:
         return value not in PROTECTING[name]
-    return _LOOKS_PROTECTING.search(name) is not None or _nearest(name, _MISSPELT) is not None
+    return re.search(_LOOKS_PROTECTING, name) is not None or _nearest(name, _MISSPELT) is not None
 
 
 def refusal(asked: Iterable[tuple[str, str, str]]) -> InvalidSetting:
@@ -158,7 +157,7 @@ def is_secret(name: str, text: str, *, plugin: str = "") -> bool:
 def _shown(name: str, text: str) -> str:
     """A path is no secret; what else such a setting has may be one."""
     value = text.strip()
-    if _HIDDEN.search(name) and not _is_place(name, value) and value.lower() != "true":
+    if re.search(_HIDDEN, name) and not _is_place(name, value) and value.lower() != "true":
         return "(hidden)"
     return value if len(value) <= _VALUE_LENGTH_MAX else value[:_VALUE_LENGTH_MAX] + "..."
 
@@ -171,10 +170,10 @@ def _is_place(name: str, value: str) -> bool:
 # -- parameters of authentication plugins
 
 _START = r"(?:~|\.{1,2})?/"  # of a path: `file:` and `tlsKeyFile:` may be the beginning of a token or a password too
-_TOKEN_FILE = re.compile(r"file:(?://(?:localhost)?)?/(?!/).*")
+_TOKEN_FILE = r"file:(?://(?:localhost)?)?/(?!/).*"
 _TLS_FILE = rf"(?:tlsCertFile|tlsKeyFile):{_START}[^,\n]*"
-_TLS_FILES = re.compile(rf"{_TLS_FILE}(?:,\s*{_TLS_FILE})*")
-_PATH = re.compile(rf"{_START}.*")
+_TLS_FILES = rf"{_TLS_FILE}(?:,\s*{_TLS_FILE})*"
+_PATH = rf"{_START}.*"
 _TLS_NAMES = frozenset({"tlsCertFile", "tlsKeyFile"})
 _KEY_NAMES = frozenset({"privateKey", "private_key"})
 _OAUTH2_NAMES = frozenset(
@@ -192,14 +191,14 @@ def names_files(plugin: str, parameters: str) -> bool:
 
 
 def _names_token(text: str) -> bool:
-    return _TOKEN_FILE.fullmatch(text) is not None
+    return re.fullmatch(_TOKEN_FILE, text) is not None
 
 
 def _names_certificate(text: str) -> bool:
     given = _json_of(text)
     if given:
-        return given.keys() <= _TLS_NAMES and all(map(_PATH.fullmatch, given.values()))
-    return _TLS_FILES.fullmatch(text) is not None
+        return given.keys() <= _TLS_NAMES and all(re.fullmatch(_PATH, path) for path in given.values())
+    return re.fullmatch(_TLS_FILES, text) is not None
 
 
 def _names_key(text: str) -> bool:
@@ -207,7 +206,7 @@ def _names_key(text: str) -> bool:
     keys = [given[name] for name in given.keys() & _KEY_NAMES]
     if not keys or not given.keys() <= _OAUTH2_NAMES or any("@" in value for value in given.values()):
         return False
-    return all(_names_token(key) or _PATH.fullmatch(key) for key in keys)
+    return all(_names_token(key) or re.fullmatch(_PATH, key) for key in keys)
 
 
 _FORMS: Mapping[str, Callable[[str], bool]] = {
@@ -254,4 +253,4 @@ def _known_by_lower() -> dict[str, str]:
 
 def _known() -> Iterator[str]:
     yield from PROTECTING
-    yield from (name for name in KINDS if _LOOKS_PROTECTING.search(name))
+    yield from (name for name in KINDS if re.search(_LOOKS_PROTECTING, name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import msgspec
 from starlette.responses import HTMLResponse, Response
 
@@ -61,6 +59,8 @@ def front_page(call: Call) -> Response:
 
 
 def _html(page: FrontPage) -> str:
+    from html import escape  # slow to import, and only people see this page
+
     links = [f'<li><a href="{path}">{escape(name)}</a></li>' for name, path in page.links.items()]
     return _HTML.format(
         version=escape(page.version),

@@ -6,6 +6,7 @@ know Typer, nor how a broker runs. Only imports that every start needs are at th
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -141,6 +142,14 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
 
 def start(options: StandaloneOptions) -> int:
     """Check the options and run the broker until it is stopped; returns the exit code."""
+    gc.disable()  # until the broker serves: what a start makes stays, and looking for garbage in it takes time
+    try:
+        return _start(options)
+    finally:
+        gc.enable()
+
+
+def _start(options: StandaloneOptions) -> int:
     from magnetar.settings.settings import Settings
 
     warnings: list[str] = []

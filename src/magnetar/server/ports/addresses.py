@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from magnetar.errors import InvalidSetting
 from magnetar.settings.listeners import Listener
 from magnetar.settings.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(NamedTuple):
     """`None` is a port that is off, 0 a free one that is yet to be chosen."""
 
     binary: int | None
