@@ -10,27 +10,27 @@ from sqlglot.dialects.dialect import Dialect
 from magnetar.errors import InvalidSetting
 from magnetar.replication.spark_functions import OPTIONS
 from magnetar.replication.where import check_where
-from magnetar.replication.where_limits import Kind, Part, limit_problems
+from magnetar.replication.where_limits import NodeKind, SyntaxNode, limit_problems
 from magnetar.replication.where_tree import tree_of
 
-COLUMN = Part(Kind.COLUMN)
-ONE = Part(Kind.NUMBER, "1")
+COLUMN = SyntaxNode(NodeKind.COLUMN)
+ONE = SyntaxNode(NodeKind.NUMBER, "1")
 
 
-def text(value: str) -> Part:
-    return Part(Kind.TEXT, value)
+def text(value: str) -> SyntaxNode:
+    return SyntaxNode(NodeKind.TEXT, value)
 
 
-def call(name: str, *parts: Part) -> Part:
-    return Part(Kind.CALL, name, parts)
+def call(name: str, *parts: SyntaxNode) -> SyntaxNode:
+    return SyntaxNode(NodeKind.CALL, name, parts)
 
 
-def several(*parts: Part) -> Part:
-    return Part(Kind.SEVERAL, "", parts)
+def several(*parts: SyntaxNode) -> SyntaxNode:
+    return SyntaxNode(NodeKind.SEVERAL, "", parts)
 
 
-def scalar(*parts: Part) -> Part:
-    return Part(Kind.SCALAR, "", parts)
+def scalar(*parts: SyntaxNode) -> SyntaxNode:
+    return SyntaxNode(NodeKind.SCALAR, "", parts)
 
 
 @pytest.mark.parametrize(
@@ -39,19 +39,19 @@ def scalar(*parts: Part) -> Part:
         ("a.b.c", COLUMN),
         ("`a b` || 'x'", several(COLUMN, text("x"))),
         ("upper(a || b) = 'X'", scalar(call("upper", several(COLUMN, COLUMN)), text("X"))),
-        ("lpad(a, -1, NULL)", call("lpad", COLUMN, Part(Kind.NUMBER, "-1"), text(""))),
-        ("exists(a, (x, i) -> x = 1)", call("exists", COLUMN, Part(Kind.LAMBDA, "", (scalar(COLUMN, ONE),)))),
+        ("lpad(a, -1, NULL)", call("lpad", COLUMN, SyntaxNode(NodeKind.NUMBER, "-1"), text(""))),
+        ("exists(a, (x, i) -> x = 1)", call("exists", COLUMN, SyntaxNode(NodeKind.LAMBDA, "", (scalar(COLUMN, ONE),)))),
         ("CAST(a AS MAP<STRING, INT>)", call("cast", COLUMN, text("MAP < STRING , INT >"))),
         ("a::interval day", several(call("cast", COLUMN, text("interval")), COLUMN)),
         ("CAST(a AS interval day to second)", call("cast", COLUMN, text("interval day to second"))),
         ("CASE WHEN a THEN b ELSE c END", several(COLUMN, COLUMN, COLUMN)),
         ("a - 1", scalar(COLUMN, ONE)),
-        ("NOT a = 1 AND b", Part(Kind.LOGICAL, "", (several(), scalar(COLUMN, ONE), COLUMN))),
+        ("NOT a = 1 AND b", SyntaxNode(NodeKind.LOGICAL, "", (several(), scalar(COLUMN, ONE), COLUMN))),
         ("now()", call("now")),
         ("m[upper(a)]", several(COLUMN, several(call("upper", COLUMN)))),
     ],
 )
-def test_the_tree_of_tokens(where: str, tree: Part) -> None:
+def test_the_tree_of_tokens(where: str, tree: SyntaxNode) -> None:
     assert tree_of(Dialect.get_or_raise("spark").tokenize(where)) == several(tree)
 
 

@@ -56,7 +56,7 @@ _TYPE_SIZE = 40
 """An element of a few characters may become a decimal of 38 digits, or a row of all fields that its type has."""
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     CALL = auto()
     COLUMN = auto()  # also a variable of a lambda
     TEXT = auto()  # a literal; NULL is an empty one
@@ -68,20 +68,20 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SyntaxNode:
     """A part of a condition. `text` is the name of a function in lower case, or a literal."""
 
-    kind: Kind
+    kind: NodeKind
     text: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SyntaxNode, ...] = ()
 
 
-def limit_problems(tree: Part) -> Iterator[str]:
+def limit_problems(tree: SyntaxNode) -> Iterator[str]:
     todo = [tree]
     while todo:
         part = todo.pop()
         todo += reversed(part.parts)
-        if part.kind is Kind.CALL:
+        if part.kind is NodeKind.CALL:
             yield from _argument_problems(part.text, part.parts)
     try:
         _weight(tree)
@@ -92,7 +92,7 @@ def limit_problems(tree: Part) -> Iterator[str]:
 # -- arguments
 
 
-def _argument_problems(name: str, arguments: Sequence[Part]) -> Iterator[str]:
+def _argument_problems(name: str, arguments: Sequence[SyntaxNode]) -> Iterator[str]:
     at = SIZES.get(name, SCALES.get(name))
     if at is not None and not _is_small(arguments, at, is_optional=name in SCALES):
         yield (
@@ -103,7 +103,7 @@ def _argument_problems(name: str, arguments: Sequence[Part]) -> Iterator[str]:
     if at is not None and not (len(arguments) > at and _is_number(arguments[at])):
         yield f"calls {name} with another start than a number, which must be argument {at + 1}"
     for at in INSERTED.get(name, SAMPLES.get(name, ())):
-        if len(arguments) > at and arguments[at].kind is not Kind.TEXT:
+        if len(arguments) > at and arguments[at].kind is not NodeKind.TEXT:
             yield f"calls {name} with another argument {at + 1} than a text in quotes"
     if name == "regexp_replace" and len(arguments) > 2 and "$" in arguments[2].text:
         yield "calls regexp_replace with a $ in the replacement: parts of a match may be longer than the value"
@@ -113,30 +113,30 @@ def _argument_problems(name: str, arguments: Sequence[Part]) -> Iterator[str]:
         yield from _option_problems(name, arguments[OPTIONS[name]])
 
 
-def _is_small(arguments: Sequence[Part], at: int, *, is_optional: bool) -> bool:
+def _is_small(arguments: Sequence[SyntaxNode], at: int, *, is_optional: bool) -> bool:
     if len(arguments) <= at:
         return is_optional
     digits = arguments[at].text.removeprefix("-")
-    is_number = arguments[at].kind is Kind.NUMBER and digits.isascii() and digits.isdigit()
+    is_number = arguments[at].kind is NodeKind.NUMBER and digits.isascii() and digits.isdigit()
     return is_number and len(digits) < 10 and int(digits) <= CONDITION_NUMBER.limit
 
 
-def _is_number(part: Part) -> bool:
-    if part.kind is Kind.CALL and part.text in _CASTS and len(part.parts) == 2:
+def _is_number(part: SyntaxNode) -> bool:
+    if part.kind is NodeKind.CALL and part.text in _CASTS and len(part.parts) == 2:
         return _is_number(part.parts[0]) and _NUMBER_TYPES.fullmatch(part.parts[1].text) is not None
-    if part.kind is Kind.CALL and part.text in _CAST_NAMES and len(part.parts) == 1:
+    if part.kind is NodeKind.CALL and part.text in _CAST_NAMES and len(part.parts) == 1:
         return _is_number(part.parts[0])
-    return part.kind is Kind.NUMBER
+    return part.kind is NodeKind.NUMBER
 
 
-def _is_plain_type(part: Part) -> bool:
-    return part.kind is Kind.TEXT and _PLAIN_TYPES.fullmatch(part.text) is not None
+def _is_plain_type(part: SyntaxNode) -> bool:
+    return part.kind is NodeKind.TEXT and _PLAIN_TYPES.fullmatch(part.text) is not None
 
 
-def _option_problems(name: str, options: Part) -> Iterator[str]:
+def _option_problems(name: str, options: SyntaxNode) -> Iterator[str]:
     words = options.parts
-    is_map = options.kind is Kind.CALL and options.text == "map" and len(words) % 2 == 0
-    if not is_map or any(word.kind is not Kind.TEXT for word in words):
+    is_map = options.kind is NodeKind.CALL and options.text == "map" and len(words) % 2 == 0
+    if not is_map or any(word.kind is not NodeKind.TEXT for word in words):
         yield f"calls {name} with options that are not written as map('name', 'value')"
         return
     known = {option.lower() for option in OPTION_NAMES}
@@ -162,35 +162,35 @@ class _Weight(NamedTuple):
         return _Weight(self.whole * factor, self.element * factor)
 
 
-def _weight(part: Part, scale: float = 1.0, depth: int = 0) -> _Weight:
+def _weight(part: SyntaxNode, scale: float = 1.0, depth: int = 0) -> _Weight:
     """`scale` is the weight of the variables of lambdas around it."""
     if depth > DEPTH_MAX:
         raise _TooLarge(f"is nested more than {DEPTH_MAX} levels deep")
     match part.kind:
-        case Kind.COLUMN:
+        case NodeKind.COLUMN:
             weight = _Weight(1.0, 1.0)
-        case Kind.TEXT:
+        case NodeKind.TEXT:
             weight = _Weight(1.0, 1.0).times(_bytes([part]) / MESSAGE_SIZE_MIN)
-        case Kind.NUMBER:
+        case NodeKind.NUMBER:
             weight = _Weight()
-        case Kind.CALL:
+        case NodeKind.CALL:
             weight = _weight_of_call(part, scale, depth)
         case _:
             weight = _sum([_weight(inner, scale, depth + 1) for inner in part.parts])
-    if int(weight.whole * scale) > GROWTH_MAX and part.kind is not Kind.LOGICAL:
-        what = f"calls {part.text} for a value that" if part.kind is Kind.CALL else "has values that together"
+    if int(weight.whole * scale) > GROWTH_MAX and part.kind is not NodeKind.LOGICAL:
+        what = f"calls {part.text} for a value that" if part.kind is NodeKind.CALL else "has values that together"
         times = f"{int(weight.whole * scale):,} times as large as the message"
         raise _TooLarge(f"{what} may be {times}, more than {GROWTH_MAX} times")
-    return _Weight() if part.kind in (Kind.SCALAR, Kind.LOGICAL) else weight
+    return _Weight() if part.kind in (NodeKind.SCALAR, NodeKind.LOGICAL) else weight
 
 
 def _sum(weights: Sequence[_Weight]) -> _Weight:
     return _Weight(sum(weight.whole for weight in weights), sum(weight.element for weight in weights))
 
 
-def _weight_of_call(call: Part, scale: float, depth: int) -> _Weight:
-    bodies = [part for part in call.parts if part.kind is Kind.LAMBDA]
-    given = _sum([_weight(part, scale, depth + 1) for part in call.parts if part.kind is not Kind.LAMBDA])
+def _weight_of_call(call: SyntaxNode, scale: float, depth: int) -> _Weight:
+    bodies = [part for part in call.parts if part.kind is NodeKind.LAMBDA]
+    given = _sum([_weight(part, scale, depth + 1) for part in call.parts if part.kind is not NodeKind.LAMBDA])
     if bodies:
         element = max(1.0, given.element)
         made = element * max(_weight(body, scale * element, depth + 1).whole for body in bodies)
@@ -203,13 +203,13 @@ def _weight_of_call(call: Part, scale: float, depth: int) -> _Weight:
     return _Weight(made, given.element if _is_of_elements(call) else made)
 
 
-def _is_of_elements(call: Part) -> bool:
+def _is_of_elements(call: SyntaxNode) -> bool:
     """Whether an element of the result is one of an argument, or a piece of its text."""
     types = call.parts[TYPES[call.text] :] if call.text in TYPES else ()
     return call.text in _OF_ELEMENTS or (bool(types) and len(_COLLECTIONS.findall(types[0].text)) == 1)
 
 
-def _factor(call: Part) -> float:
+def _factor(call: SyntaxNode) -> float:
     """How many times as large as its arguments a result may be."""
     name, arguments = call.text, call.parts
     factor: float = GROWTH.get(name, 1)
@@ -230,17 +230,17 @@ def _factor(call: Part) -> float:
     return factor
 
 
-def _factor_of_type(types: Sequence[Part]) -> float:
+def _factor_of_type(types: Sequence[SyntaxNode]) -> float:
     for found in (_COLLECTIONS.search(part.text) for part in types):
         if found is not None:
             return _PER_ELEMENT + len("".join(found.string[found.start() :].split())) / _TYPE_SIZE
     return 1
 
 
-def _number(call: Part) -> int:
+def _number(call: SyntaxNode) -> int:
     at = SIZES[call.text]
     return abs(int(call.parts[at].text)) if _is_small(call.parts, at, is_optional=False) else 0
 
 
-def _bytes(parts: Sequence[Part]) -> int:
+def _bytes(parts: Sequence[SyntaxNode]) -> int:
     return sum(len(part.text.encode()) for part in parts)

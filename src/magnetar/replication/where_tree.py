@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from magnetar.replication.where_limits import Kind, Part
+from magnetar.replication.where_limits import NodeKind, SyntaxNode
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -26,25 +26,25 @@ _OPENING, _CLOSING = frozenset({"(", "["}), frozenset({")", "]", "end"})
 _SEPARATING = frozenset({",", "when", "then", "else", "as"})
 
 
-def tree_of(tokens: Sequence[Token]) -> Part:
+def tree_of(tokens: Sequence[Token]) -> SyntaxNode:
     reader = _Reader(tokens)
-    parts: list[Part] = []
+    parts: list[SyntaxNode] = []
     while not reader.is_at_end:
         parts += reader.listed()
-    return Part(Kind.SEVERAL, "", tuple(parts))
+    return SyntaxNode(NodeKind.SEVERAL, "", tuple(parts))
 
 
 class _Clause:
     """What is between two of AND, OR and NOT."""
 
     def __init__(self) -> None:
-        self.operands: list[list[Part]] = [[]]
+        self.operands: list[list[SyntaxNode]] = [[]]
         self.signs: set[str] = set()
 
     @property
-    def part(self) -> Part:
+    def part(self) -> SyntaxNode:
         if self.signs & _COMPARING or (self.signs & _CALCULATING and _JOINING not in self.signs):
-            return Part(Kind.SCALAR, "", tuple(_several(parts) for parts in self.operands if parts))
+            return SyntaxNode(NodeKind.SCALAR, "", tuple(_several(parts) for parts in self.operands if parts))
         return _several([part for parts in self.operands for part in parts])
 
 
@@ -62,7 +62,7 @@ class _Reader:
     def is_at_end(self) -> bool:
         return self._at >= len(self._tokens)
 
-    def listed(self) -> tuple[Part, ...]:
+    def listed(self) -> tuple[SyntaxNode, ...]:
         """The parts up to the bracket that closes, which is passed."""
         found = [self._sequence()]
         while self._word() in _SEPARATING:
@@ -70,7 +70,7 @@ class _Reader:
             self._at += 1
             found.append(self._type(is_last=True) if is_named else self._sequence())
         self._at += 1
-        return tuple(part for part in found if part.kind is not Kind.SEVERAL or part.parts)
+        return tuple(part for part in found if part.kind is not NodeKind.SEVERAL or part.parts)
 
     def _word(self, ahead: int = 0) -> str:
         """In lower case; empty for a literal, a name in quotes and the end."""
@@ -79,7 +79,7 @@ class _Reader:
             return ""
         return self._tokens[at].text.lower()
 
-    def _sequence(self) -> Part:
+    def _sequence(self) -> SyntaxNode:
         """What is between two commas."""
         clauses = [_Clause()]
         while not self.is_at_end and (word := self._word()) not in _SEPARATING | _CLOSING:
@@ -87,7 +87,7 @@ class _Reader:
             is_sign = word in _COMPARING | _CALCULATING and (bool(clause.operands[-1]) or not self._is_negative())
             if word == "->":
                 self._at += 1
-                return Part(Kind.LAMBDA, "", (self._sequence(),))
+                return SyntaxNode(NodeKind.LAMBDA, "", (self._sequence(),))
             if word in _LOGICAL:
                 clauses.append(_Clause())
             elif is_sign:
@@ -100,13 +100,13 @@ class _Reader:
                 self._operand(clause.operands[-1])
         if len(clauses) == 1:
             return clauses[0].part
-        return Part(Kind.LOGICAL, "", tuple(clause.part for clause in clauses))
+        return SyntaxNode(NodeKind.LOGICAL, "", tuple(clause.part for clause in clauses))
 
     def _is_negative(self) -> bool:
         following = self._tokens[self._at + 1 : self._at + 2]
         return self._word() == "-" and bool(following) and following[0].token_type is self._number
 
-    def _operand(self, group: list[Part]) -> None:
+    def _operand(self, group: list[SyntaxNode]) -> None:
         """Adds what is next, or changes the last part."""
         token, word = self._tokens[self._at], self._word()
         sign = "-" if self._is_negative() else ""
@@ -115,22 +115,22 @@ class _Reader:
         is_call = is_name and word not in _SILENT | _OPENING | {"case"} and self._word(1) == "("
         self._at += 2 if is_call else 1
         if is_call:
-            group.append(Part(Kind.CALL, token.text.lower(), self.listed()))
+            group.append(SyntaxNode(NodeKind.CALL, token.text.lower(), self.listed()))
         elif token.token_type in self._texts or word == "null":
-            group.append(Part(Kind.TEXT, "" if word else token.text))
+            group.append(SyntaxNode(NodeKind.TEXT, "" if word else token.text))
         elif sign or token.token_type is self._number:
-            group.append(Part(Kind.NUMBER, sign + self._tokens[self._at - 1].text))
+            group.append(SyntaxNode(NodeKind.NUMBER, sign + self._tokens[self._at - 1].text))
         elif word in _OPENING or word == "case":
-            group.append(Part(Kind.SEVERAL, "", self.listed()))
+            group.append(SyntaxNode(NodeKind.SEVERAL, "", self.listed()))
         elif word == "::":
             cast = (_several(group), self._type())
-            group[:] = [Part(Kind.CALL, "cast", cast)]
+            group[:] = [SyntaxNode(NodeKind.CALL, "cast", cast)]
         elif word in (".", ":"):
             self._at += 1  # a field is a part of what has it
         elif word not in _SILENT:
-            group.append(Part(Kind.COLUMN))
+            group.append(SyntaxNode(NodeKind.COLUMN))
 
-    def _type(self, *, is_last: bool = False) -> Part:
+    def _type(self, *, is_last: bool = False) -> SyntaxNode:
         """A type, or a name that is given. `is_last`: nothing else is before the next comma or bracket."""
         first, depth = self._at, 0
         while not self.is_at_end:
@@ -140,8 +140,8 @@ class _Reader:
                 break
             depth += (word in ("<", "(")) - (word in (">", ")"))
             self._at += 1
-        return Part(Kind.TEXT, " ".join(token.text for token in self._tokens[first : self._at]))
+        return SyntaxNode(NodeKind.TEXT, " ".join(token.text for token in self._tokens[first : self._at]))
 
 
-def _several(parts: Sequence[Part]) -> Part:
-    return parts[0] if len(parts) == 1 else Part(Kind.SEVERAL, "", tuple(parts))
+def _several(parts: Sequence[SyntaxNode]) -> SyntaxNode:
+    return parts[0] if len(parts) == 1 else SyntaxNode(NodeKind.SEVERAL, "", tuple(parts))

@@ -1,4 +1,4 @@
-"""Suspects: what is remembered when Spark ends, and whose turn it is, without Spark."""
+"""ConditionSuspects: what is remembered when Spark ends, and whose turn it is, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.pipelines.filter import suspects
-from magnetar.pipelines.filter.suspects import ALONE, ENDS_MAX, OFTEN, Condition, Suspects
+from magnetar.pipelines.filter.suspects import ALONE, ENDS_MAX, OFTEN, Condition, ConditionSuspects
 from magnetar.pipelines.jobs import SparkFailed
 
 A, B, C = (Condition(f"tenant/{name}", f"{name} = 'secret'") for name in "abc")
@@ -21,25 +21,25 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "logs" / suspects.FILE
 
 
-def ended(file: Path, *conditions: Condition) -> Suspects:
+def ended(file: Path, *conditions: Condition) -> ConditionSuspects:
     """A process whose Spark ends while these are evaluated; returns the next one."""
-    process = Suspects(file)
+    process = ConditionSuspects(file)
     with ExitStack() as stack:
         for condition in conditions:
             stack.enter_context(process.evaluating([condition]))
         process.on_spark_ended()
-    return Suspects(file)
+    return ConditionSuspects(file)
 
 
 class Evaluation:
     """In another thread, until `end`."""
 
-    def __init__(self, process: Suspects, condition: Condition) -> None:
+    def __init__(self, process: ConditionSuspects, condition: Condition) -> None:
         self._began, self._goes_on = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._evaluate, args=(process, condition), daemon=True)
         self._thread.start()
 
-    def _evaluate(self, process: Suspects, condition: Condition) -> None:
+    def _evaluate(self, process: ConditionSuspects, condition: Condition) -> None:
         with process.evaluating([condition]):
             self._began.set()
             self._goes_on.wait(10)
@@ -53,7 +53,7 @@ class Evaluation:
 
 
 def test_what_is_evaluated_when_spark_ends_is_a_suspect(file: Path) -> None:
-    before = Suspects(file)
+    before = ConditionSuspects(file)
     with before.evaluating([C]):
         pass
     process = ended(file, A, B)
@@ -63,19 +63,19 @@ def test_what_is_evaluated_when_spark_ends_is_a_suspect(file: Path) -> None:
 
 
 def test_nothing_is_remembered_of_conditions_that_came_to_their_end(file: Path) -> None:
-    process = Suspects(file)
+    process = ConditionSuspects(file)
     with process.evaluating([A]):
         pass
     process.on_spark_ended()
-    assert not Suspects(file).is_suspect(A)
-    assert not Suspects(None).is_suspect(A)
+    assert not ConditionSuspects(file).is_suspect(A)
+    assert not ConditionSuspects(None).is_suspect(A)
 
 
 def test_a_suspect_that_comes_to_its_end_is_none_any_more(file: Path) -> None:
     process = ended(file, A, B)
     with process.evaluating([A]):
         assert process.is_suspect(A)
-    assert [Suspects(file).is_suspect(condition) for condition in (A, B)] == [False, True]
+    assert [ConditionSuspects(file).is_suspect(condition) for condition in (A, B)] == [False, True]
 
 
 def test_one_with_which_spark_ends_while_it_is_alone_is_stopped(file: Path) -> None:
@@ -89,11 +89,11 @@ def test_one_with_which_spark_ends_while_it_is_alone_is_stopped(file: Path) -> N
 
 def test_an_end_that_is_noticed_later_stops_the_one_that_was_alone(file: Path) -> None:
     ended(file, A)
-    process = Suspects(file, lambda: True)
+    process = ConditionSuspects(file, lambda: True)
     with pytest.raises(SparkFailed), process.evaluating([A]):
         raise ConnectionResetError
     process.on_spark_ended()
-    assert Suspects(file).reason_against(A)
+    assert ConditionSuspects(file).reason_against(A)
 
 
 def test_an_error_without_an_end_is_an_end_of_the_evaluation(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,17 +105,17 @@ def test_an_error_without_an_end_is_an_end_of_the_evaluation(file: Path, monkeyp
 
 
 def test_the_first_sign_of_an_end_is_remembered(file: Path) -> None:
-    process = Suspects(file)
+    process = ConditionSuspects(file)
     with pytest.raises(ValueError, match="no memory"), process.evaluating([A]):
         raise ValueError("no memory")
     with process.evaluating([B]):
         process.on_spark_ended()
-    assert [Suspects(file).is_suspect(condition) for condition in (A, B)] == [True, True]
+    assert [ConditionSuspects(file).is_suspect(condition) for condition in (A, B)] == [True, True]
 
 
 def test_a_suspect_waits_until_it_is_alone_and_others_wait_for_it(file: Path) -> None:
     ended(file, A)
-    process = Suspects(file)
+    process = ConditionSuspects(file)
     b = Evaluation(process, B)
     assert b.begins()
     a = Evaluation(process, A)
@@ -164,7 +164,7 @@ def test_the_file_has_no_text_of_a_condition_and_cannot_harm(file: Path, caplog:
     assert "a condition of tenant/a is stopped" in caplog.text
     for content in (b"", b"[]", b'{"suspects": {"a": "b"}}', b"\xff"):
         file.write_bytes(content)
-        assert not Suspects(file).is_suspect(A)
+        assert not ConditionSuspects(file).is_suspect(A)
     assert "is ignored" in caplog.text
 
 

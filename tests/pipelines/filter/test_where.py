@@ -19,7 +19,7 @@ from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.errors import CopyError
 from magnetar.pipelines.filter import suspects, where, where_task
-from magnetar.pipelines.filter.suspects import Condition, Suspects
+from magnetar.pipelines.filter.suspects import Condition, ConditionSuspects
 from magnetar.pipelines.filter.where import Filter
 from magnetar.pipelines.filter.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
@@ -357,19 +357,21 @@ def test_a_suspect_is_evaluated_by_itself_and_a_stopped_condition_not_at_all(
     file = tmp_path / suspects.FILE
     condition = Condition("public/default", OVER_ONE)
 
-    before = Suspects(file)
+    before = ConditionSuspects(file)
     with before.evaluating([condition]):
         before.on_spark_ended()
-    now = Suspects(file)
+    now = ConditionSuspects(file)
     assert now.is_suspect(condition)
     assert chosen(Filter(spark, client, now), assignment, EARLIEST).messages_kept == {ids[1].position: (0,)}
     assert not now.is_suspect(condition)
-    assert not Suspects(file).is_suspect(condition)
+    assert not ConditionSuspects(file).is_suspect(condition)
 
     with before.evaluating([condition]):
         before.on_spark_ended()
     with pytest.raises(CopyError, match="Spark ended while it was evaluated, and again while it alone was") as stopped:
-        chosen(Filter(spark, client, Suspects(file)), assignment, EARLIEST)
+        chosen(Filter(spark, client, ConditionSuspects(file)), assignment, EARLIEST)
     assert (stopped.value.state, OVER_ONE in stopped.value.reason) == (State.STOPPED, True)
     changed = assigned(running, topic, f"{OVER_ONE} AND true")
-    assert chosen(Filter(spark, client, Suspects(file)), changed, EARLIEST).messages_kept == {ids[1].position: (0,)}
+    assert chosen(Filter(spark, client, ConditionSuspects(file)), changed, EARLIEST).messages_kept == {
+        ids[1].position: (0,)
+    }

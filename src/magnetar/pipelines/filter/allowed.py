@@ -18,7 +18,7 @@ from magnetar.bounds import CONDITION_SIZE
 from magnetar.replication.spark_functions import FUNCTIONS
 from magnetar.replication.where import NO_VARIABLES, VARIABLE
 from magnetar.replication.where_calls import MAY_CALL, NOT_ALLOWED
-from magnetar.replication.where_limits import DEPTH_MAX, Kind, Part, limit_problems
+from magnetar.replication.where_limits import DEPTH_MAX, NodeKind, SyntaxNode, limit_problems
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 _EXPRESSIONS = f"{_CATALYST}expressions."
@@ -28,8 +28,8 @@ _FIELD = f"{_CATALYST}analysis.UnresolvedExtractValue"
 _VARIABLE = f"{_EXPRESSIONS}UnresolvedNamedLambdaVariable"
 _CAST = f"{_EXPRESSIONS}Cast"
 _LITERAL = f"{_EXPRESSIONS}Literal"
-_LITERALS = {"string": Kind.TEXT} | dict.fromkeys(
-    ("byte", "short", "integer", "long", "float", "double", "decimal"), Kind.NUMBER
+_LITERALS = {"string": NodeKind.TEXT} | dict.fromkeys(
+    ("byte", "short", "integer", "long", "float", "double", "decimal"), NodeKind.NUMBER
 )
 _REPLACED = f"{_EXPRESSIONS}InheritAnalysisRules"
 
@@ -48,13 +48,13 @@ _OPERATORS = f"""
 """
 _PARSED = frozenset([_COLUMN, _FIELD, _VARIABLE, *(_EXPRESSIONS + name for name in _OPERATORS.split())])
 _KINDS = {
-    _CALL: Kind.CALL,
-    _COLUMN: Kind.COLUMN,
-    _VARIABLE: Kind.COLUMN,
-    f"{_EXPRESSIONS}LambdaFunction": Kind.LAMBDA,
-    _CAST: Kind.CALL,
-    **{_EXPRESSIONS + name: Kind.SCALAR for name in _SMALL.split()},
-    **{_EXPRESSIONS + name: Kind.LOGICAL for name in _LOGICAL.split()},
+    _CALL: NodeKind.CALL,
+    _COLUMN: NodeKind.COLUMN,
+    _VARIABLE: NodeKind.COLUMN,
+    f"{_EXPRESSIONS}LambdaFunction": NodeKind.LAMBDA,
+    _CAST: NodeKind.CALL,
+    **{_EXPRESSIONS + name: NodeKind.SCALAR for name in _SMALL.split()},
+    **{_EXPRESSIONS + name: NodeKind.LOGICAL for name in _LOGICAL.split()},
 }
 _ANALYSED = frozenset(
     _EXPRESSIONS + name
@@ -129,7 +129,7 @@ class _Tree:
     def __init__(self) -> None:
         self.called: set[str] = set()
 
-    def part(self, node: Any, depth: int = 0) -> Part:
+    def part(self, node: Any, depth: int = 0) -> SyntaxNode:
         """Raises `NotAllowed`."""
         name = node.getClass().getName()
         if depth > DEPTH_MAX:
@@ -144,14 +144,18 @@ class _Tree:
             raise _refused(name)
         parts = tuple(self.part(child, depth + 1) for child in _each(node.children()))
         if name == _CAST:
-            text, parts = "cast", (*parts, Part(Kind.TEXT, node.dataType().sql()))
-        return Part(_KINDS.get(name, Kind.SEVERAL), text, parts)
+            text, parts = "cast", (*parts, SyntaxNode(NodeKind.TEXT, node.dataType().sql()))
+        return SyntaxNode(_KINDS.get(name, NodeKind.SEVERAL), text, parts)
 
 
-def _literal(node: Any) -> Part:
-    kind = _LITERALS.get(node.dataType().typeName().partition("(")[0], Kind.SEVERAL)
+def _literal(node: Any) -> SyntaxNode:
+    kind = _LITERALS.get(node.dataType().typeName().partition("(")[0], NodeKind.SEVERAL)
     is_null = node.value() is None
-    return Part(Kind.TEXT) if is_null else Part(kind, "" if kind is Kind.SEVERAL else str(node.value()))
+    return (
+        SyntaxNode(NodeKind.TEXT)
+        if is_null
+        else SyntaxNode(kind, "" if kind is NodeKind.SEVERAL else str(node.value()))
+    )
 
 
 def check_analysed(spark: SparkSession, condition: Any, called: frozenset[str]) -> None:

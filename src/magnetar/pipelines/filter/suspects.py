@@ -1,4 +1,4 @@
-"""Suspects: conditions that were being evaluated when Spark's JVM ended, since one of them may have ended it.
+"""Suspects among conditions: those evaluated when Spark's JVM ended, since one of them may have ended it.
 
 The next process evaluates each of them alone. If Spark ends again, the one that was alone is stopped, until it is
 changed; one that comes to its end is a suspect no longer. Owns the file that remembers them for the next process, and
@@ -68,7 +68,7 @@ class _Turn:
     is_alone: bool = False
 
 
-class Suspects:
+class ConditionSuspects:
     """Thread-safe. Without a file, nothing is remembered when the process ends."""
 
     def __init__(self, file: Path | None = None, is_dead: Callable[[], bool] = lambda: False) -> None:

@@ -35,7 +35,7 @@ from magnetar.names import TopicName
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
 from magnetar.pipelines.filter.allowed import NotAllowed, check_analysed, check_parsed
-from magnetar.pipelines.filter.suspects import Condition, Suspects
+from magnetar.pipelines.filter.suspects import Condition, ConditionSuspects
 from magnetar.pipelines.filter.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
 from magnetar.replication.model import Problem, State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
@@ -81,10 +81,10 @@ class _Values:
 class Filter:
     """The filters of one source cluster, on one Spark session. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, source: Client, suspects: Suspects | None = None) -> None:
+    def __init__(self, spark: SparkSession, source: Client, suspects: ConditionSuspects | None = None) -> None:
         self._spark = spark
         self._source = source
-        self._suspects = suspects or Suspects()
+        self._suspects = suspects or ConditionSuspects()
         self._plans: dict[tuple[str, str], tuple[str, ...] | str] = {}
 
     def prepare(

@@ -23,7 +23,7 @@ from magnetar.pipelines.copy import task
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.events import EventThread
 from magnetar.pipelines.filter import suspects
-from magnetar.pipelines.filter.suspects import Suspects
+from magnetar.pipelines.filter.suspects import ConditionSuspects
 from magnetar.pipelines.heartbeats import Heartbeats
 from magnetar.pipelines.jobs import Jobs, SparkFailed
 from magnetar.pipelines.lanes import JobLanes
@@ -61,7 +61,7 @@ class Pipeline:
         self._source = source
         self._jobs: Jobs | None = None
         self._life = ""  # of the broker that declares: another one after a restart
-        self._suspects = Suspects(None if folder is None else folder / suspects.FILE, self._is_dead)
+        self._suspects = ConditionSuspects(None if folder is None else folder / suspects.FILE, self._is_dead)
         self._filter: Filter | None = None
         self._filter_lock = threading.Lock()
         self._is_stopped = False
