@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from magnetar.access.authorization import Authorization, roles_in, rules_of
 from magnetar.access.decision import Permissions, Rules, refusal
 from magnetar.access.needs import OF_NAMESPACE, OF_TOPIC, Need, Right, right_on_namespace, right_on_topic
-from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
+from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Author, Principal
 from magnetar.errors import InvalidSetting, RightMissing
 from magnetar.names import TopicName
 from magnetar.settings.settings import Settings
@@ -147,6 +147,15 @@ def test_a_proxy_and_its_client_both_need_the_right() -> None:
     assert refusal(records, rules, Principal("proxy", "token", original="app"), on_topic(Need.CONSUME))
 
 
+def test_a_role_that_is_no_proxy_any_more_has_no_more_rights_than_the_role_it_acted_for() -> None:
+    """The author of a policy is kept with both, and proxyRoles may change."""
+    records = Records(namespaces={NAME.namespace_full: {"proxy": ["produce"]}})
+    kept = Author("proxy", "alice").principal
+    assert "'alice'" in refusal(records, Rules(frozenset()), kept, on_topic(Need.PRODUCE))
+    records.namespaces[NAME.namespace_full]["alice"] = ["produce"]
+    assert not refusal(records, Rules(frozenset()), kept, on_topic(Need.PRODUCE))
+
+
 @pytest.mark.parametrize(
     ("right", "allowed"),
     [
@@ -174,9 +183,44 @@ def test_what_is_missing_is_said_in_a_sentence() -> None:
         authorization.require(Principal("app", "token"), [Right(Need.OPEN), on_topic(Need.PRODUCE)])
     assert str(raised.value) == (
         "role 'app' may not do this with persistent://acme/sales/orders:"
-        " needs produce on it, on its namespace, tenant admin of acme or super user"
+        " needs produce on it or on its namespace, or to be tenant admin of acme or super user"
     )
     assert not authorization.allows(Principal("app", "token"), [on_topic(Need.PRODUCE)])
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        (
+            Records(namespaces={NAME.namespace_full: {"app": ["consume"]}}, subscriptions={"s": ["secret"]}),
+            "the subscription is only for the roles that it was granted to",
+        ),
+        (
+            Records(topics={NAME.full: {"app": ["consume"]}}, mode="Prefix"),
+            "with subscriptionAuthMode=Prefix, the name of a subscription has to begin with the role",
+        ),
+        (
+            Records(subscriptions={"s": ["secret"]}, mode="Prefix"),
+            "needs consume on it or on its namespace, or to be tenant admin of acme or super user",
+        ),
+    ],
+)
+def test_a_refusal_names_what_is_missing_and_no_other_role(records: Records, reason: str) -> None:
+    """It asked for consume, which the role had."""
+    sentence = refusal(records, Rules(frozenset()), Principal("app", "token"), on_topic(Need.CONSUME, "s"))
+    assert sentence == f"role 'app' may not do this with {NAME.full}, subscription 's': {reason}"
+
+
+@pytest.mark.parametrize(
+    ("right", "needed"),
+    [
+        (right_on_namespace(Need.LIST_TOPICS, "acme/sales"), "produce or consume on the namespace, or to be tenant ad"),
+        (Right(Need.TENANT_ADMIN, "acme"), "to be tenant admin of acme or super user"),
+        (Right(Need.SUPER_USER), "to be super user"),
+    ],
+)
+def test_a_refusal_of_other_needs(right: Right, needed: str) -> None:
+    assert f"needs {needed}" in refusal(Records(), Rules(frozenset()), Principal("app", "token"), right)
 
 
 def test_rules_come_from_the_settings() -> None:

@@ -7,7 +7,7 @@
     A4  A subscription with roles of its own is for those only; in the mode Prefix its name begins with the role.
         Neither holds for admins.
     A5  A lookup needs produce or consume.
-    A6  A proxy and the role on whose behalf it acts both need the right.
+    A6  A proxy and the role on whose behalf it acts both need the right, also one that was a proxy once.
     A7  The broker's own pipelines may replicate: read, look up, and publish what they park. Nothing else.
     A8  What no rule allows is denied.
 
@@ -58,12 +58,12 @@ def refusal(view: View, rules: Rules, principal: Principal, right: Right) -> str
     """A sentence for the client; empty if the principal has the right."""
     if right.need in (Need.OPEN, Need.HANDLE):
         return ""
-    is_proxy = principal.role in rules.proxies
-    if is_proxy and not principal.original:
+    if principal.role in rules.proxies and not principal.original:
         return f"proxy role {principal.role[:_ROLE_SHOWN_MAX]!r} does not say for which role it acts"
-    for role in (principal.role, principal.original) if is_proxy else (principal.role,):  # A6
+    # Whether the role is still that of a proxy does not matter: a kept author is no more than its client.
+    for role in (principal.role, principal.original) if principal.original else (principal.role,):  # A6
         if not _may(view, rules, role, right):
-            return _sentence(role, right)
+            return _sentence(view, rules, role, right)
     return ""
 
 
@@ -83,7 +83,7 @@ def _may(view: View, rules: Rules, role: str, right: Right) -> bool:
         return any(_is_given(given, role, action, rules) for action in actions)
     if need not in OF_TOPIC:
         return False  # A8
-    if need is Need.CONSUME and right.subscription and not _may_use(view, role, right):
+    if need is Need.CONSUME and right.subscription and _why_not_use(view, role, right):
         return False
     actions = {Need.PRODUCE: ("produce",), Need.CONSUME: ("consume",)}.get(need, ("produce", "consume"))  # A5
     permissions = (  # A3
@@ -99,12 +99,14 @@ def _may_replicate(right: Right) -> bool:
     return right.need in (Need.REPLICATE, Need.READ_REPLICATION, Need.CONSUME, Need.LOOKUP, Need.LIST_TOPICS)
 
 
-def _may_use(view: View, role: str, right: Right) -> bool:
-    """A4."""
+def _why_not_use(view: View, role: str, right: Right) -> str:
+    """A4; empty if the role may use the subscription. Names no other role."""
     roles = view.subscription_roles(right.namespace, right.subscription)
     if roles and role not in roles:
-        return False
-    return view.subscription_auth_mode(right.namespace) != PREFIX_MODE or right.subscription.startswith(role)
+        return "the subscription is only for the roles that it was granted to"
+    if view.subscription_auth_mode(right.namespace) == PREFIX_MODE and not right.subscription.startswith(role):
+        return f"with subscriptionAuthMode={PREFIX_MODE}, the name of a subscription has to begin with the role"
+    return ""
 
 
 def _is_given(given: Permissions, role: str, action: str, rules: Rules) -> bool:
@@ -120,11 +122,17 @@ def _matches(pattern: str, role: str) -> bool:
     return pattern.startswith("*") and role.endswith(pattern[1:])
 
 
-def _sentence(role: str, right: Right) -> str:
+def _sentence(view: View, rules: Rules, role: str, right: Right) -> str:
     return (
         f"role {role[:_ROLE_SHOWN_MAX]!r} may not do this with {right.target}{_subscription_of(right)}:"
-        f" needs {_needed(right)}"
+        f" {_reason(view, rules, role, right)}"
     )
+
+
+def _reason(view: View, rules: Rules, role: str, right: Right) -> str:
+    if right.subscription and _may(view, rules, role, msgspec.structs.replace(right, subscription="")):
+        return _why_not_use(view, role, right)
+    return f"needs {_needed(right)}"
 
 
 def _subscription_of(right: Right) -> str:
@@ -132,13 +140,13 @@ def _subscription_of(right: Right) -> str:
 
 
 def _needed(right: Right) -> str:
-    need, tenant = right.need, f"tenant admin of {right.tenant} or super user"
+    need, tenant = right.need, f"to be tenant admin of {right.tenant} or super user"
     if need in OF_TOPIC:
-        return f"{need.value} on it, on its namespace, {tenant}"
+        return f"{need.value} on it or on its namespace, or {tenant}"
     if need in OF_NAMESPACE:
-        return f"{need.value}, {tenant}"
+        return f"{need.value}, or {tenant}"
     if need is Need.SUPER_USER or not right.tenant:
-        return "super user"
+        return "to be super user"
     return tenant
 
 

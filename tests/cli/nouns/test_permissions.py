@@ -63,7 +63,7 @@ def test_permissions_in_a_namespace(cli: CommandLine, as_role: As, topic: str) -
     ann, app = as_role("ann"), as_role("app")
     refused = cli.fails("topics", "stats", topic, *app)
     assert "role 'app' may not do this with persistent://acme/n/t" in refused and "HTTP 403" in refused
-    assert "needs tenant admin" in cli.fails(
+    assert "needs to be tenant admin" in cli.fails(
         "namespaces", "grant-permission", "acme/n", "--role", "app", "--actions", "consume", *app
     )
     cli.ok("namespaces", "grant-permission", "acme/n", "--role", "app", "--actions", "consume", *ann)
