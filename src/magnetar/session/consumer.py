@@ -106,13 +106,7 @@ def _dead_letters_of(
     policy = policy_from(metadata)
     if policy is None:
         return None
-    try:
-        target = policy.topic_for(name, request.subscription)
-    except InvalidName as error:
-        raise NotAllowed(
-            f"subscription {request.subscription[:100]!r} cannot have the default dead letter topic: {error};"
-            " name one in the consumer property deadLetterPolicy.deadLetterTopic"
-        ) from error
+    target = policy.declared_topic_for(name, request.subscription)
     creation.check_dead_letter_topic(broker.catalog, target, name)
     if not (request.durable and name.is_persistent):
         raise NotAllowed(

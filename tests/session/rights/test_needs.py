@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.access.authorization import Authorization
 from magnetar.replication.model import ROUTE_FINGERPRINT
 from magnetar.session.handles import SessionState
 from magnetar.session.rights.needs import HANDLE, OPEN
@@ -173,6 +174,16 @@ def test_a_policy_of_a_consumer_needs_produce_on_its_dead_letter_topic() -> None
     assert "'kept'" in app.subscribe(metadata=policy).error.message
     world.grant("app", "produce", "consume", namespace="public/other")
     assert app.subscribe(metadata=policy).type == Command.SUCCESS
+
+
+def test_a_subscription_without_a_default_dead_letter_topic_is_refused_alike_with_and_without_authorization() -> None:
+    """The code of a name that is none makes clients retry for half a minute."""
+    policy = metadata(**{"deadLetterPolicy.maxRedeliverCount": "2"})
+    guarded, free = Guarded().talk("root"), Talk(Guarded())
+    free.world.broker.authorization = Authorization()
+    refused, expected = (talk.subscribe(subscription="a/b", metadata=policy).error for talk in (guarded, free))
+    assert refused == expected
+    assert refused.error == pb.NotAllowedError and "cannot have the default dead letter topic" in refused.message
 
 
 def test_an_initial_subscription_needs_consume() -> None:

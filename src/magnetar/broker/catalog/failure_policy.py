@@ -44,6 +44,16 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         """The dead letter topic of a subscription, one for all partitions."""
         return TopicName.parse(self.topic or f"{name.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
 
+    def declared_topic_for(self, name: TopicName, subscription: str) -> TopicName:
+        """The same for a policy that a consumer declares. Raises NotAllowed."""
+        try:
+            return self.topic_for(name, subscription)
+        except InvalidName as error:
+            raise NotAllowed(
+                f"subscription {subscription[:100]!r} cannot have the default dead letter topic: {error};"
+                f" name one in the consumer property {_TOPIC}"
+            ) from error
+
 
 class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pauses the subscription when more than `percent` of the messages finished within `window_s` are dead.

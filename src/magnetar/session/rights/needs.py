@@ -92,7 +92,7 @@ def _consume(command: Command) -> Iterator[Right]:
         yield right_on_topic(Need.REPLICATE, name)
     policy = policy_from(metadata)
     if policy is not None:
-        target = policy.topic_for(name, request.subscription)
+        target = policy.declared_topic_for(name, request.subscription)
         yield right_on_topic(Need.PRODUCE, target)
         if policy.initial_subscription:
             yield _consume_on(target, policy.initial_subscription)
