@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from magnetar.access.authorization import Authorization
+from magnetar.broker.catalog import permissions
+from magnetar.broker.schema.registry import schema_id
+from magnetar.names import TopicName
 from magnetar.replication.model import ROUTE_FINGERPRINT
 from magnetar.session.handles import SessionState
 from magnetar.session.rights.needs import HANDLE, OPEN
@@ -184,6 +188,56 @@ def test_a_subscription_without_a_default_dead_letter_topic_is_refused_alike_wit
     refused, expected = (talk.subscribe(subscription="a/b", metadata=policy).error for talk in (guarded, free))
     assert refused == expected
     assert refused.error == pb.NotAllowedError and "cannot have the default dead letter topic" in refused.message
+
+
+def with_schema(kind: int, topic: str) -> Command:
+    """The request with a schema, for another topic."""
+    command = Command()
+    command.CopyFrom(REQUESTS[kind])
+    _, body = command.ListFields()[1]
+    body.topic = topic
+    if "schema" in body.DESCRIPTOR.fields_by_name:
+        body.schema.CopyFrom(SCHEMA)
+    return command
+
+
+SCHEMA_REQUESTS = (Command.GET_SCHEMA, Command.GET_OR_CREATE_SCHEMA, Command.PRODUCER, Command.SUBSCRIBE)
+
+
+def permitted_on(topic: str) -> Guarded:
+    """`t` has two partitions and a twin that is not persistent, `n` is not persistent; `app` may use one topic."""
+    world = Guarded()
+    world.broker.catalog.create_partitioned(TopicName.parse(TOPIC), 2, {})
+    permissions.set_on_topic(world.broker.catalog, TopicName.parse(topic), "app", ["produce", "consume"])
+    return world
+
+
+@pytest.mark.parametrize("kind", SCHEMA_REQUESTS, ids=Command.Type.Name)
+@pytest.mark.parametrize("topic", [f"{TOPIC}-partition-0", f"non-{TOPIC}"])
+def test_a_schema_needs_the_right_on_the_topic_that_it_belongs_to(kind: int, topic: str) -> None:
+    """A right on one partition, or on another topic of the same name, was enough."""
+    world = permitted_on(topic)
+    reply = world.talk("app").ask(with_schema(kind, topic))
+    assert refused(reply) and re.search(f"with {TOPIC}[:,]", str(reply))
+    assert world.broker.schemas.latest(schema_id(TopicName.parse(TOPIC))) is None
+    permissions.set_on_topic(world.broker.catalog, TopicName.parse(TOPIC), "app", ["produce", "consume"])
+    assert not refused(world.talk("app").ask(with_schema(kind, topic)))
+
+
+@pytest.mark.parametrize("topic", [f"{TOPIC}-partition-0", f"non-{TOPIC}"])
+def test_without_a_schema_the_right_on_the_topic_itself_is_enough(topic: str) -> None:
+    app = permitted_on(topic).talk("app")
+    assert app.produce(topic).type == Command.PRODUCER_SUCCESS
+    any_schema = pb.Schema(name="", schema_data=b"", type=pb.Schema.AutoConsume)
+    assert app.subscribe(topic, schema=any_schema).type == Command.SUCCESS
+
+
+@pytest.mark.parametrize("kind", SCHEMA_REQUESTS, ids=Command.Type.Name)
+@pytest.mark.parametrize("topic", [TOPIC, "non-persistent://public/default/n"])
+@pytest.mark.parametrize("partition", ["", "-partition-1"])
+def test_a_right_on_a_topic_is_enough_for_its_own_schema(kind: int, topic: str, partition: str) -> None:
+    app = permitted_on(topic).talk("app")
+    assert not refused(app.ask(with_schema(kind, f"{topic}{partition}")))
 
 
 def test_an_initial_subscription_needs_consume() -> None:

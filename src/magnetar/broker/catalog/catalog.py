@@ -278,6 +278,14 @@ class Catalog:
     def exists_full(self, namespace: str, full: str) -> bool:
         return full in self.topics_of.get(namespace, ())
 
+    def schema_owner(self, name: TopicName) -> TopicName:
+        """The topic whose schema this one has: that of a partition is the partitioned topic's, and that of a topic
+        that is not persistent belongs to the persistent one of its name, if there is one.
+        """
+        own = name.base
+        twin = own if own.is_persistent else TopicName.parse(f"{PERSISTENT}://{own.namespace_full}/{own.local}")
+        return twin if twin.full in self.partitioned or self.exists(twin) else own
+
     def has_relatives(self, name: TopicName) -> bool:
         """Whether another topic shares its schema: the same name, persistent or not, partitioned or not, or one of
         its partitions.
