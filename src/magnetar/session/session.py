@@ -419,15 +419,17 @@ class Session:
 
     @guarded
     def close_consumer(self, consumer: Consumer) -> None:
+        """Sent after the reply to SUBSCRIBE, which waits for the disk: the client does not know the consumer before."""
         self.consumers.pop(consumer.consumer_id, None)
         close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=_NONE)
-        self.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+        self.send_when_durable(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
 
     @guarded
     def close_producer(self, producer: Producer) -> None:
+        """Sent after the reply to PRODUCER, as `close_consumer`."""
         self.forget_producer(producer.producer_id)
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
-        self.send(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
+        self.send_when_durable(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
 
     def hold(self, limit: RateLimit) -> None:
         self.holds.add(limit)

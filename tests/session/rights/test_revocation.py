@@ -65,6 +65,37 @@ def test_a_message_on_its_way_when_the_producer_was_closed_is_not_stored() -> No
     assert kinds(app) == [Command.CLOSE_PRODUCER] and not app.closed
 
 
+def test_a_producer_whose_turn_has_come_is_opened_before_it_is_closed() -> None:
+    """The close came first, for a producer that the client did not know to be open: it stayed so for ever."""
+    world = Guarded()
+    world.grant("app", "produce")
+    modes = pb.ProducerAccessMode
+    first, second = world.talk("app"), world.talk("app")
+    assert first.produce(producer_access_mode=modes.Exclusive).producer_success.producer_ready
+    assert not second.produce(producer_access_mode=modes.WaitForExclusive).producer_success.producer_ready
+    world.grant("app", "consume")
+    assert kinds(first) == [Command.CLOSE_PRODUCER]
+    assert kinds(second) == [Command.PRODUCER_SUCCESS, Command.CLOSE_PRODUCER]
+    assert not world.broker.topic(TOPIC).producers
+
+
+def test_what_was_just_opened_is_closed_after_its_reply() -> None:
+    world = Guarded()
+    world.grant("app", "produce", "consume")
+    app = world.talk("app")
+    app.send(
+        Command(type=Command.PRODUCER, producer=pb.CommandProducer(topic="t", producer_id=1, request_id=1)),
+        Command(
+            type=Command.SUBSCRIBE,
+            subscribe=pb.CommandSubscribe(
+                topic="t", subscription="s", subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=2
+            ),
+        ),
+    )
+    world.grant("app")
+    assert kinds(app) == [Command.PRODUCER_SUCCESS, Command.SUCCESS, Command.CLOSE_PRODUCER, Command.CLOSE_CONSUMER]
+
+
 def change_mode(world: Guarded) -> None:
     world.save(overrides=Overrides(subscription_auth_mode="Prefix"))
 
