@@ -38,7 +38,10 @@ SYSTEM_TOPICS = frozenset(
 SUBSCRIPTION_NAME_BYTES_MAX = SUBSCRIPTION_NAME.limit
 
 ANONYMOUS_PREFIX = "magnetar-"
-"""Non-durable subscriptions with which our client waits for messages: the prefix, and a random number."""
+"""Non-durable subscriptions with which our client waits for messages: the prefix, and a random number. The role may
+stand before it, which namespaces can demand."""
+
+_ANONYMOUS = re.compile(rf"(.+-)?{ANONYMOUS_PREFIX}[0-9a-f]{{16}}", re.DOTALL)
 
 PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
@@ -104,6 +107,11 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.full
+
+
+def is_anonymous(subscription: str) -> bool:
+    """Whether our client gave the name, to wait for messages."""
+    return _ANONYMOUS.fullmatch(subscription) is not None
 
 
 def is_system_topic(name: TopicName) -> bool:

@@ -27,10 +27,14 @@ def admin(running: TestBroker) -> Security:
 
 
 def grant(running: TestBroker, role: str, *actions: str) -> None:
-    url = f"{running.http_url}/admin/v2/namespaces/{NAMESPACE}/permissions/{role}"
+    send(running, "POST", f"namespaces/{NAMESPACE}/permissions/{role}", actions)
+
+
+def send(running: TestBroker, method: str, path: str, body: object) -> None:
     headers = {"Authorization": f"Bearer {running.token('admin')}"}
     tls = ssl.create_default_context(cafile=running.trust_certs_file)
-    httpx.post(url, json=actions, headers=headers, verify=tls, trust_env=False).raise_for_status()
+    url = f"{running.http_url}/admin/v2/{path}"
+    httpx.request(method, url, json=body, headers=headers, verify=tls, trust_env=False).raise_for_status()
 
 
 def options(running: TestBroker, role: str, folder: Path) -> dict[str, str]:
@@ -93,3 +97,19 @@ def test_a_token_of_another_key_is_refused_and_not_shown(
     with pytest.raises(Exception, match=r"(?i)authentic|token|signature") as caught:
         rows(spark, given, "orders").collect()
     assert wrong not in str(caught.value)
+
+
+def test_a_role_reads_where_a_subscription_has_to_begin_with_it(
+    spark: SparkSession, running: TestBroker, tmp_path: Path
+) -> None:
+    namespace = "public/strict"
+    send(running, "PUT", f"namespaces/{namespace}", {})
+    send(running, "POST", f"namespaces/{namespace}/permissions/etl", ["produce", "consume"])
+    send(running, "POST", f"namespaces/{namespace}/subscriptionAuthMode", "Prefix")
+    topic = f"persistent://{namespace}/orders"
+    with Client(running.service_url, security=admin(running)) as client, client.producer(topic) as producer:
+        producer.send(b"x")
+    given = options(running, "etl", tmp_path)
+    with pytest.raises(Exception, match="has to begin with the role"):
+        rows(spark, given, topic).collect()
+    assert rows(spark, {**given, "subscriptionRolePrefix": "etl"}, topic).count() == 1

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from magnetar.client import Client
 
 
-def client_of(rest: Rest, service_url: str | None) -> Client:
+def client_of(rest: Rest, service_url: str | None, role_prefix: str | None = None) -> Client:
     """Without a binary address, by option or profile, the HTTP address is used for lookups, which return one."""
     from magnetar.client import Client
     from magnetar.client.errors import InvalidArgument
 
     try:
-        return Client(service_url or rest.service_url or rest.url, security=rest.security)
+        return Client(
+            service_url or rest.service_url or rest.url,
+            security=rest.security,
+            subscription_role_prefix=role_prefix or "",
+        )
     except InvalidArgument as error:
         raise typer.BadParameter(f"--service-url: {error}") from error

@@ -33,6 +33,7 @@ from magnetar.client.options import (
     SubscriptionType,
     check_positive,
     choose,
+    own_subscription,
     parse_topic,
 )
 from magnetar.client.produce.entry_producer import AsyncEntryProducer, EntryProducerOptions
@@ -67,6 +68,8 @@ class AsyncClient(TopicAdmin):
     The address is `pulsar://host:port`, several hosts of one cluster separated by commas, or `http://host:port`; with
     TLS `pulsar+ssl://` or `https://`. `security` has certificates and tokens. Topics, partitions and schemas are
     requested from `admin_url` where it is given (`http://host:port`).
+    `subscription_role_prefix` begins the names of the subscriptions that it creates for itself, those of readers and
+    tails: the role, in a namespace with `subscriptionAuthMode=Prefix`.
     The first call connects. Every error is a `ClientError`. A broker that cannot be reached at first is an error at
     once; a lost connection is opened again with back-off, for `reconnect_timeout_s` at most.
     """
@@ -81,6 +84,7 @@ class AsyncClient(TopicAdmin):
         connect_timeout_s: float = 10,
         reconnect_timeout_s: float = 300,
         keepalive_s: float = 30,
+        subscription_role_prefix: str = "",
     ) -> None:
         super().__init__(
             Service(
@@ -91,7 +95,8 @@ class AsyncClient(TopicAdmin):
                 connect_timeout_s=connect_timeout_s,
                 reconnect_timeout_s=reconnect_timeout_s,
                 keepalive_s=keepalive_s,
-            )
+            ),
+            subscription_role_prefix,
         )
         self._opened: list[
             AsyncProducer
@@ -262,7 +267,7 @@ class AsyncClient(TopicAdmin):
                 partition,
                 queue,
                 StreamOptions(
-                    subscription=f"reader-{secrets.token_hex(5)}",
+                    subscription=own_subscription(f"reader-{secrets.token_hex(5)}", self._subscription_role_prefix),
                     subscription_type=pb.CommandSubscribe.Exclusive,
                     durable=False,
                     start=starts[partition.full],

@@ -47,6 +47,7 @@ class ClientOptions(TypedDict, total=False):
     connect_timeout_s: float
     reconnect_timeout_s: float
     keepalive_s: float
+    subscription_role_prefix: str
 
 
 class SendOptions(TypedDict, total=False):
@@ -71,6 +72,11 @@ def check_positive(**values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
             raise InvalidArgument(f"{name} must be a number above 0, not {value!r}")
+
+
+def own_subscription(name: str, role_prefix: str) -> str:
+    """The name of a subscription that a client creates for itself, composed as by Pulsar's clients."""
+    return f"{role_prefix}-{name}" if role_prefix else name
 
 
 def parse_topic(topic: str) -> TopicName:

@@ -12,6 +12,7 @@ from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import GivenOptions, Option, Use, any_text
 
 CLIENT_PREFIX = "pulsar.client."
+ROLE_PREFIX = "subscriptionRolePrefix"
 
 _MS_MAX = 24 * 3600 * 1000
 _SERVICE = r"(pulsar|pulsar\+ssl|http|https)://\S+"
@@ -75,6 +76,15 @@ CLIENT_OPTIONS: tuple[Option, ...] = (
         Whole(1, _MS_MAX, "Timeout of connecting to a broker."),
         10_000,
     ),
+    Option(
+        ROLE_PREFIX,
+        Use.READ,
+        any_text(
+            "Beginning of the names of the non-durable subscriptions that messages are read with: the role, in a"
+            " namespace with `subscriptionAuthMode=Prefix`.",
+            "the name of a role",
+        ),
+    ),
 )
 
 SECURITY_OPTIONS = (
@@ -98,6 +108,7 @@ class SparkClientOptions:
     connect_timeout_s: float
     security: tuple[tuple[str, str], ...] = field(repr=False)
     """Those of `SECURITY_OPTIONS` that were set, without the prefix."""
+    subscription_role_prefix: str = ""
 
     @staticmethod
     def of(given: GivenOptions) -> SparkClientOptions:
@@ -111,6 +122,7 @@ class SparkClientOptions:
             operation_timeout_s=given.get(CLIENT_PREFIX + "operationTimeoutMs") / 1000,
             connect_timeout_s=given.get(CLIENT_PREFIX + "connectionTimeoutMs") / 1000,
             security=tuple((name, _text(value)) for name, value in security.items() if value is not None),
+            subscription_role_prefix=given.get(ROLE_PREFIX) or "",
         )
 
     @property

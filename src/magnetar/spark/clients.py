@@ -32,7 +32,9 @@ def inline_client(options: SparkClientOptions) -> InlineClient:
 
 def _arguments(options: SparkClientOptions) -> ClientOptions:
     arguments = ClientOptions(
-        operation_timeout_s=options.operation_timeout_s, connect_timeout_s=options.connect_timeout_s
+        operation_timeout_s=options.operation_timeout_s,
+        connect_timeout_s=options.connect_timeout_s,
+        subscription_role_prefix=options.subscription_role_prefix,
     )
     if options.service_url is not None and options.admin_url is not None:
         arguments["admin_url"] = options.admin_url

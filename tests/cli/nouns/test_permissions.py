@@ -96,3 +96,16 @@ def test_permissions_on_a_subscription(cli: CommandLine, as_role: As, topic: str
     assert "subscription 's'" in cli.fails(*skip, *other)
     cli.ok("namespaces", "revoke-subscription-permission", "acme/n", "--sub", "s", "--role", "app", *ann)
     cli.ok(*skip, *other)
+
+
+def test_messages_where_a_subscription_has_to_begin_with_the_role(cli: CommandLine, as_role: As, topic: str) -> None:
+    ann, app = as_role("ann"), as_role("app")
+    cli.ok("messages", "publish", topic, "hello", *ann)
+    cli.ok("namespaces", "grant-permission", "acme/n", "--role", "app", "--actions", "consume", *ann)
+    cli.ok("namespaces", "set-subscription-auth-mode", "acme/n", "--subscription-auth-mode", "Prefix", *ann)
+    assert "has to begin with the role" in cli.fails("messages", "peek", topic, *app)
+    prefix = ("--subscription-role-prefix", "app")
+    assert "hello" in cli.ok("messages", "peek", topic, *prefix, *app)
+    assert "hello" in cli.ok("messages", "tail", topic, "--from-start", "--count", "1", *prefix, *app)
+    cannot = cli.fails("messages", "peek", topic, "--subscription", "s", *prefix, *app, code=2)
+    assert cannot == "Invalid value: --subscription-role-prefix cannot be combined with --subscription"

@@ -34,7 +34,7 @@ from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.topic.run import Entry
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
-from magnetar.names import ANONYMOUS_PREFIX
+from magnetar.names import is_anonymous
 from magnetar.replication.model import is_replication_subscription
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Subscription:
         self.cursor = cursor
         self.durable = durable
         self.is_internal = durable and is_replication_subscription(name)
-        self.is_anonymous = not durable and name.startswith(ANONYMOUS_PREFIX)
+        self.is_anonymous = not durable and is_anonymous(name)
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None

@@ -39,6 +39,16 @@ ServiceUrl = Annotated[
 ]
 
 
+RolePrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--subscription-role-prefix",
+        metavar="ROLE",
+        help="The beginning of the reader's subscription: the role, with subscriptionAuthMode=Prefix.",
+    ),
+]
+
+
 @group.command("publish")
 def publish(
     rest: Rest,
@@ -103,16 +113,19 @@ def peek(
         str | None, typer.Option("--subscription", "-s", help="Peek at the backlog of this subscription.")
     ] = None,
     service_url: ServiceUrl = None,
+    role_prefix: RolePrefix = None,
 ) -> Stream:
     """Show the first messages of a topic or a subscription, without consuming them."""
     if subscription is not None:
         if service_url is not None:
             raise typer.BadParameter("--service-url cannot be combined with --subscription, which uses --url")
+        if role_prefix is not None:
+            raise typer.BadParameter("--subscription-role-prefix cannot be combined with --subscription")
         messages = peeked_messages(rest, topic, subscription, count)
         return Stream(
             _first(messages, count), shown_message, none=f"subscription {subscription} has no messages to read"
         )
-    return Stream(_stored(rest, topic, count, service_url), shown_message, none=f"{topic} has no messages")
+    return Stream(_stored(rest, topic, count, service_url, role_prefix), shown_message, none=f"{topic} has no messages")
 
 
 def _first(messages: Iterator[dict[str, object]], count: int) -> Iterator[dict[str, object]]:
@@ -120,10 +133,15 @@ def _first(messages: Iterator[dict[str, object]], count: int) -> Iterator[dict[s
         yield message
 
 
-def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -> Iterator[dict[str, object]]:
+def _stored(
+    rest: Rest, topic: TopicName, count: int, service_url: str | None, role_prefix: str | None
+) -> Iterator[dict[str, object]]:
     from magnetar.client import EARLIEST
 
-    with client_of(rest, service_url) as client, client.reader(topic.full, EARLIEST, queue_size=count) as reader:
+    with (
+        client_of(rest, service_url, role_prefix) as client,
+        client.reader(topic.full, EARLIEST, queue_size=count) as reader,
+    ):
         for _ in range(count):
             if not reader.has_next():
                 return
@@ -218,6 +236,7 @@ def tail(
         ),
     ] = None,
     service_url: ServiceUrl = None,
+    role_prefix: RolePrefix = None,
 ) -> Stream:
     """Show messages as they arrive, until interrupted or the topic is terminated."""
     from magnetar.client import EARLIEST, LATEST
@@ -225,7 +244,7 @@ def tail(
 
     def followed() -> Iterator[dict[str, object]]:
         start = EARLIEST if from_start else LATEST
-        with client_of(rest, service_url) as client, client.reader(topic.full, start) as reader:
+        with client_of(rest, service_url, role_prefix) as client, client.reader(topic.full, start) as reader:
             seen = 0
             while count is None or seen < count:
                 try:

@@ -20,8 +20,9 @@ from magnetar.names import parse_namespace
 
 
 class TopicAdmin:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, subscription_role_prefix: str) -> None:
         self._service = service
+        self._subscription_role_prefix = subscription_role_prefix
         self._is_closed = False
 
     async def get_partitions_for_topic(self, topic: str, create_if_auto_creation_enabled: bool = True) -> list[str]:
@@ -137,6 +138,7 @@ class TopicAdmin:
             timeout_s=service.timeout_s,
             reconnect_timeout_s=service.reconnect_timeout_s,
             properties=properties or {},
+            subscription_role_prefix=self._subscription_role_prefix,
         )
 
     def _check_open(self) -> None:

@@ -38,6 +38,7 @@ class Client:
         connect_timeout_s: float = 10,
         reconnect_timeout_s: float = 300,
         keepalive_s: float = 30,
+        subscription_role_prefix: str = "",
     ) -> None:
         self._client = AsyncClient(
             url,
@@ -47,6 +48,7 @@ class Client:
             connect_timeout_s=connect_timeout_s,
             reconnect_timeout_s=reconnect_timeout_s,
             keepalive_s=keepalive_s,
+            subscription_role_prefix=subscription_role_prefix,
         )
         self._thread = LoopThread()
         self._producers: WeakSet[Producer] = WeakSet()

@@ -79,7 +79,7 @@ async def position_at(factory: RawConsumerFactory, time_ms: int) -> MessageId:
     Only a cursor can seek to a time, and brokers disconnect its consumer then. To outlive that, it is the cursor of a
     durable subscription, which is deleted at the end.
     """
-    name = f"position-at-{secrets.token_hex(8)}"
+    name = factory.own_subscription(f"position-at-{secrets.token_hex(8)}")
     consumer = await factory.open_durable(FirstEntry(), name)
     try:
         await consumer.seek_to_time(time_ms)

@@ -19,6 +19,7 @@ from magnetar.client.connection.protocol import Command
 from magnetar.client.consume import commands
 from magnetar.client.errors import ConnectionLost, NotAllowed, NotFound
 from magnetar.client.message import EARLIEST, MessageId, Position
+from magnetar.client.options import own_subscription
 from magnetar.names import ANONYMOUS_PREFIX, TopicName
 from magnetar.wire import schema_pb2 as pb
 
@@ -49,6 +50,10 @@ class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     reconnect_timeout_s: float
     properties: Mapping[str, str] = {}
+    subscription_role_prefix: str = ""
+
+    def own_subscription(self, name: str) -> str:
+        return own_subscription(name, self.subscription_role_prefix)
 
     async def open(self, listener: ConsumerListener, after: Position, *, was_there: bool = False) -> RawConsumer:
         """A consumer with its own cursor, which lives as long as the consumer, on the entries after a position.
@@ -58,7 +63,7 @@ class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
         """
         ledger_id, entry_id = after
         start = EARLIEST if ledger_id < 0 else MessageId(ledger_id, max(entry_id, -1) + 1)
-        name = ANONYMOUS_PREFIX + secrets.token_hex(8)
+        name = self.own_subscription(ANONYMOUS_PREFIX + secrets.token_hex(8))
         subscribe = partial(commands.subscribe, self.topic.full, name, start=start)
         return await self._open_or_create(listener, subscribe, was_there=was_there)
 
