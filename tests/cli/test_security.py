@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.cli.main import main
+from magnetar.testing import broker
 from tests.cli.conftest import CommandLine
 from tests.client.certificates import Certificates
 from tests.client.fake_broker import fake_broker
@@ -78,11 +79,19 @@ def test_https_with_a_custom_authority(
         cli = CommandLine(web.url, capsys)
         message = cli.fails("tenants", "list", "--token", "env:ADMIN")
         assert message.startswith(f"cannot connect to {web.url}: the certificate is not trusted (")
+        assert message.endswith("; here with --trust-certs FILE") and "magnetar standalone" not in message
         assert web.received == []
         cli.ok("tenants", "list", "--token", "env:ADMIN", "--trust-certs", str(certificates.file))
         monkeypatch.setenv("MAGNETAR_TRUST_CERTS", str(certificates.file))
         cli.ok("tenants", "list")
         assert received(web) == [f"Bearer {TOKEN}", None]
+
+
+def test_the_binary_port_for_tls_is_not_https(capsys: pytest.CaptureFixture[str]) -> None:
+    with broker(secure=True) as running:
+        url = running.service_url.replace("pulsar+ssl://", "https://")
+        message = CommandLine(url, capsys).fails("tenants", "list", "--trust-certs", running.trust_certs_file)
+    assert message.endswith("; it may be the binary port for TLS")
 
 
 def test_messages_are_sent_with_both(certificates: Certificates) -> None:

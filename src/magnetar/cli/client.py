@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from magnetar.cli.rest import Rest
+from magnetar.errors import InvalidSetting
 
 if TYPE_CHECKING:
     from magnetar.client import Client
@@ -24,4 +23,5 @@ def client_of(rest: Rest, service_url: str | None, role_prefix: str | None = Non
             subscription_role_prefix=role_prefix or "",
         )
     except InvalidArgument as error:
-        raise typer.BadParameter(f"--service-url: {error}") from error
+        place = "--service-url" if service_url or not rest.service_url else rest.service_url_from
+        raise InvalidSetting(f"{place}: {error}") from error

@@ -16,9 +16,9 @@ import typer
 
 from magnetar.cli.argument import NamespaceName
 from magnetar.cli.help import PULSAR_ONLY, PULSAR_ONLY_PANEL, PlainCommand, PlainGroup
-from magnetar.cli.login.login import login_of
+from magnetar.cli.login.login import Login, login_of
 from magnetar.cli.login.options import CONTEXT, OF_COMMANDS, take_options
-from magnetar.cli.rest import LOGIN_HINT, START_HINT, Refused, Rest, RestError
+from magnetar.cli.rest import LOGIN_HINT, START_HINT, NoResponse, Refused, Rest, RestError
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 
@@ -130,7 +130,7 @@ class CommandGroup:
             from magnetar.cli.output import present
 
             as_json, login = options.pop("json"), login_of(take_options(options))
-            with Rest(login.url, login.security, service_url=login.service_url) as rest:
+            with rest_of(login) as rest:
                 try:
                     return present(function(rest, **options), as_json=as_json)
                 except MagnetarError as error:
@@ -148,6 +148,16 @@ class CommandGroup:
         self.commands.append(CommandHelp(name, run.__doc__, tuple(shown), heading, is_pulsar_only=pulsar_only))
 
 
+def rest_of(login: Login) -> Rest:
+    return Rest(
+        login.url,
+        login.security,
+        service_url=login.service_url,
+        service_url_from=login.service_url_from,
+        trust_from=login.trust_from,
+    )
+
+
 def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
     """A hint for a missing broker, namespace or tenant, or a setting; reported by REST or by the binary protocol."""
     if forbidden := _FORBIDDEN.search(str(error)):
@@ -157,6 +167,8 @@ def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
     reason = str(error)
     if type(error).__name__ == "NotAuthenticated":  # of the client, which most commands do not import
         return LOGIN_HINT
+    if isinstance(error, NoResponse):  # it has its own
+        return ""
     if _UNREACHABLE.search(reason):
         return START_HINT
     namespace = next((str(found) for found in map(_namespace_of, options.values()) if found), "")

@@ -23,6 +23,8 @@ START_HINT = "start a broker with `magnetar standalone`, or name another with --
 CONNECT_TIMEOUT_S = 5
 RESPONSE_TIMEOUT_S = 60
 JSON = "application/json"
+TRUST_CERTS = "--trust-certs"
+_TRUST_HINT = f"here with {TRUST_CERTS} FILE"
 LOGIN_HINT = "log in with --token file:PATH, MAGNETAR_TOKEN, or a profile and --profile"
 _NOT_AUTHENTICATED = 401
 _NOT_AUTHORIZED = 403
@@ -50,7 +52,8 @@ class Refused(RestError):
 class Rest:
     """One broker. Path segments are given unencoded; `hint` follows the error of one that cannot be reached.
 
-    `service_url` is its binary address, if it was given.
+    `service_url` is its binary address, if it was given, and `service_url_from` the place of it; `trust_from` is the
+    option, variable or profile that has the trusted certificates.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class Rest:
         security: Security | None = None,
         *,
         service_url: str | None = None,
+        service_url_from: str = "",
+        trust_from: str = TRUST_CERTS,
         hint: str = START_HINT,
     ) -> None:
         from magnetar.client.connection.http import HttpTransport
@@ -67,6 +72,8 @@ class Rest:
         self.url = checked_url(url)
         self.security = security
         self.service_url = service_url
+        self.service_url_from = service_url_from
+        self._trust_from = trust_from
         self._hint = hint
         # A broker on this machine is not behind a proxy.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
@@ -79,7 +86,7 @@ class Rest:
                 uses_proxy=not is_local,
             )
         except InvalidArgument as error:
-            raise InvalidSetting(f"--trust-certs: {error}") from error
+            raise InvalidSetting(f"{trust_from}: {error}") from error
 
     def close(self) -> None:
         self._http.close()
@@ -136,8 +143,8 @@ class Rest:
                 method, path, f"{method} {path}", query=parameters, body=body, content_type=kind
             )
         except Unreachable as error:
-            hint = "" if self.url.startswith("https:") else f"; {self._hint}"
-            raise NoResponse(f"{error}{hint}") from error
+            hint = trust_hint(error) if self.url.startswith("https:") else self._hint
+            raise NoResponse(f"{error}; {hint}" if hint else str(error)) from error
         except (ConnectionLost, Timeout) as error:
             raise NoResponse(str(error)) from error
         except NotSupported as error:  # a redirect from http:// to https://, or back
@@ -151,7 +158,14 @@ class Rest:
 
     def _check_encryption(self) -> None:
         if self.security is not None and self.security.trust_certs_file and not self.url.startswith("https:"):
-            raise InvalidSetting(f"--trust-certs requires an https:// address, not {self.url}")
+            raise InvalidSetting(f"{self._trust_from} requires an https:// address, not {self.url}")
+
+
+def trust_hint(error: Exception) -> str:
+    """The option that the remedy of an untrusted certificate is; empty for any other error."""
+    from magnetar.security.tls import Fault, fault_of
+
+    return _TRUST_HINT if fault_of(error) is Fault.UNTRUSTED else ""
 
 
 def _login_hint(status: int, token: str) -> str:

@@ -274,6 +274,36 @@ def test_mistakes_in_a_file(content: str, reason: str, config: Path, capsys: pyt
     assert reason in fails(capsys, "tenants", "list", "--profile", "p")
 
 
+@pytest.mark.parametrize(
+    ("content", "words", "reason"),
+    [
+        (
+            "token_file = 'token'",
+            ["tenants", "list"],
+            " has no url: its trust_certs requires an https:// address, not http://localhost:8080",
+        ),
+        ("url = 'http://h:1'", ["tenants", "list"], ": its trust_certs requires an https:// address, not http://h:1"),
+        (
+            "service_url = 'pulsar://h:1'",
+            ["messages", "publish", "t", "x"],
+            ": trust_certs_file is set, but pulsar://h:1 is not encrypted: write pulsar+ssl:// or https://, with the"
+            " TLS port",
+        ),
+    ],
+)
+def test_a_profile_whose_certificates_have_no_use_is_named(
+    content: str, words: list[str], reason: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options were blamed that nobody had given."""
+    config.write_text(f"[profile.p]\n{content}\ntrust_certs = 'ca.pem'\n")
+    assert fails(capsys, *words, "--profile", "p") == f"profile p of {config}{reason}"
+
+
+@pytest.mark.parametrize("option", ["--auth-plugin", "--auth-params"])
+def test_the_option_that_was_given_is_named(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fails(capsys, option, "file:///nope", "tenants", "list").startswith(f"{option}: ")
+
+
 def test_a_missing_file(capsys: pytest.CaptureFixture[str], config: Path) -> None:
     assert fails(capsys, "tenants", "list", "--profile", "p") == f"{config} cannot be read: No such file or directory"
 

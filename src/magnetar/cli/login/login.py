@@ -15,7 +15,7 @@ import msgspec
 
 from magnetar.cli.login.login_source import ADDRESSES, LoginSource, is_path, refuse_secret
 from magnetar.cli.login.profiles import Profile, read_client_conf, read_profile
-from magnetar.cli.rest import DEFAULT_URL, check_no_login
+from magnetar.cli.rest import DEFAULT_URL, TRUST_CERTS, check_no_login
 from magnetar.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -42,11 +42,16 @@ _TOKEN_SIZE_MAX = 1 << 20
 
 
 class Login(NamedTuple):
-    """`service_url` is None if it is to be found by a lookup."""
+    """`service_url` is None if it is to be found by a lookup.
+
+    `trust_from` and `service_url_from` say where the trusted certificates and that address are from, for errors.
+    """
 
     url: str
     service_url: str | None
     security: Security | None
+    trust_from: str = TRUST_CERTS
+    service_url_from: str = ""
 
 
 class LoginOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +108,21 @@ def login_of(options: LoginOptions, address: str | None = None) -> Login:
         DEFAULT_URL if found.url is None else found.url,
         found.service_url if options.url is None else None,
         security_of(found, _name_of(given, profile)),
+        TRUST_CERTS if given.trust_certs else _trust_from(profile),
+        _place_of("service_url", profile),
     )
+
+
+def _trust_from(profile: Profile | None) -> str:
+    place = _place_of("trust_certs", profile)
+    if profile is None or place != profile.name:
+        return place
+    return f"{place}: its trust_certs" if profile.source.url else f"{place} has no url: its trust_certs"
+
+
+def _place_of(setting: str, profile: Profile | None) -> str:
+    """Where a setting that no option gave is from, for errors."""
+    return VARIABLES[setting] if profile is None or getattr(profile.source, setting) is None else profile.name
 
 
 def security_of(source: LoginSource, name: str) -> Security | None:
@@ -180,12 +199,13 @@ def _name_of(given: LoginSource, profile: Profile | None) -> str:
     if given.token_file or given.token:
         return "--token"
     if given.has_login:
-        return "--auth-params"
+        options = {"--auth-plugin": given.auth_plugin, "--auth-params": given.auth_params}
+        return " and ".join(option for option, value in options.items() if value)
     if profile is not None and not profile.source.is_empty:
         return profile.name
     if given.tls_cert or given.tls_key:
         return "--tls-cert"
     if given.trust_certs:
-        return "--trust-certs"
+        return TRUST_CERTS
     used = [variable for variable in VARIABLES.values() if os.environ.get(variable, "").strip()]
     return next((variable for variable in used if not variable.endswith("URL")), "login")

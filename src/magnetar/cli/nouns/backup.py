@@ -42,7 +42,7 @@ def backup(login: Login, folder: Target = None, discard: Discard = False, json: 
     """
     if discard == (folder is not None):
         raise InvalidSetting("give either the folder DIR or --discard")
-    with Rest(login.url, login.security) as rest:
+    with Rest(login.url, login.security, trust_from=login.trust_from) as rest:
         if folder is None:
             rest.delete("brokers", "backup")
             return present(Done("removed the checkpoint, if there was one"), as_json=json)

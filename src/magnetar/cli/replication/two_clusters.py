@@ -87,8 +87,8 @@ def add_command(group: CommandGroup, name: str, function: Callable[..., Output])
         login_a, login_b = _logins(options.pop("a"), options.pop("b"), take_options(options), other_token)
         service_a, service_b = login_a.service_url, login_b.service_url
         with (
-            Rest(login_a.url, login_a.security, hint=_CHECK_A) as rest_a,
-            Rest(login_b.url, login_b.security, hint=_CHECK_B) as rest_b,
+            Rest(login_a.url, login_a.security, trust_from=login_a.trust_from, hint=_CHECK_A) as rest_a,
+            Rest(login_b.url, login_b.security, trust_from=login_b.trust_from, hint=_CHECK_B) as rest_b,
         ):
             a, b = ComparedCluster("A", rest_a, service_a), ComparedCluster("B", rest_b, service_b)
             return _exit_code(lambda: function(a, b, **options), as_json)

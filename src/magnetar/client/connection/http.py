@@ -142,7 +142,9 @@ class _Endpoint:
         if isinstance(error, httpx.TooManyRedirects):
             return ServerFailure(f"{what} at {url} was redirected more than {_REDIRECTS_MAX} times")
         reason = explain_loss(error)
-        if not self._is_tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+        if self._is_tls and isinstance(error, httpx.RemoteProtocolError):
+            reason += "; it may be the binary port for TLS"
+        elif not self._is_tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
             reason += "; it may be the binary port, or a port for TLS: then write https://"
         return ConnectionLost(f"{what} at {url}: {reason}")
 
