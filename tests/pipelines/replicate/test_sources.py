@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import socket
+import threading
 
 import msgspec
 import pytest
@@ -46,6 +48,19 @@ def test_gr7_a_list_has_topics_and_namespaces_and_follows_their_growth(
         assert found["grown"] == (2, 0)
     assert source.report(Reports("p", True, []))
     source.stop()
+
+
+def test_a_source_that_stops_leaves_no_thread() -> None:
+    """Its thread went on for the time of a request, and met the end of the interpreter."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
+        source = ListedSource(ClusterEndpoint("a", url, None), Selection(words=("t",), remotes={}))
+        source.follow(lambda _: None)
+        silent.accept()[0].close()
+        source.stop()
+    assert "topics" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_gr7_an_invalid_list_is_an_error_at_once() -> None:

@@ -33,6 +33,7 @@ from magnetar.replication.topic_template import with_clashes
 log = logging.getLogger(__name__)
 
 _REFRESH_S = 3.0
+_STOP_S = 10.0  # for the declaration in hand
 
 OnDeclared = Callable[[Declaration], None]
 
@@ -95,33 +96,36 @@ class ListedSource:
         self.security = endpoint.security
         self._selection = selection
         self._stopped = threading.Event()
+        self._client: Client | None = None
+        self._thread: threading.Thread | None = None
 
     def follow(self, on_declared: OnDeclared, process: str = "") -> None:
         """Raises `ClientError` for an endpoint that no client can be created for."""
         client = Client(self.endpoint.service_url, admin_url=self.endpoint.admin_url, security=self.endpoint.security)
-        threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True).start()
+        thread = threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True)
+        self._client, self._thread = client, thread
+        thread.start()
 
     def _follow(self, client: Client, on_declared: OnDeclared) -> None:
         known: dict[str, int] = {}
         grown_from: dict[str, int] = {}
         reported = ""
-        with client:
-            while not self._stopped.is_set():
-                try:
-                    found = self._found(client)
-                except ClientError as error:
-                    if reported != str(error):
-                        log.warning("the topics of %s cannot be listed: %s", self.endpoint.name, error)
-                    reported = str(error)
-                else:
-                    reported = ""
-                    grown_from = {
-                        topic: known[topic] for topic in found if 0 < known.get(topic, 0) < found[topic]
-                    } | grown_from
-                    if found != known or not known:
-                        on_declared(self._declaration(found, grown_from))
-                    known = found
-                self._stopped.wait(_REFRESH_S)
+        while not self._stopped.is_set():
+            try:
+                found = self._found(client)
+            except ClientError as error:
+                if reported != str(error) and not self._stopped.is_set():
+                    log.warning("the topics of %s cannot be listed: %s", self.endpoint.name, error)
+                reported = str(error)
+            else:
+                reported = ""
+                grown_from = {
+                    topic: known[topic] for topic in found if 0 < known.get(topic, 0) < found[topic]
+                } | grown_from
+                if found != known or not known:
+                    on_declared(self._declaration(found, grown_from))
+                known = found
+            self._stopped.wait(_REFRESH_S)
 
     def _found(self, client: Client) -> dict[str, int]:
         """Partitions by topic, for the topics that exist."""
@@ -152,4 +156,8 @@ class ListedSource:
         return True
 
     def stop(self) -> None:
+        """Closes the client, which ends a request that waits."""
         self._stopped.set()
+        if self._client is not None and self._thread is not None:
+            self._client.close()
+            self._thread.join(_STOP_S)
