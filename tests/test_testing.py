@@ -59,6 +59,32 @@ def test_settings_have_pulsars_names() -> None:
         assert running.server.settings.maxProducersPerTopic == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authenticationEnabled", False),
+        ("authorizationEnabled", False),
+        ("brokerServicePort", 0),
+        ("webServicePort", 8080),
+        ("tokenSecretKey", "/other/key"),
+        ("withoutAuthentication", True),
+    ],
+)
+def test_settings_do_not_take_the_protection_of_a_secure_broker_off(name: str, value: object) -> None:
+    with (
+        pytest.raises(InvalidSetting, match=r"--secure .*(leave one of the two out|contradict each other)"),
+        broker(secure=True, **{name: value}),  # type: ignore[arg-type]
+    ):
+        pass
+
+
+def test_settings_that_go_with_a_secure_broker_do_not_replace_its_own() -> None:
+    with broker(secure=True, authorizationEnabled=True, superUserRoles="root", authenticateMetricsEndpoint=False) as b:
+        settings = b.server.broker.settings
+        assert settings.superUserRoles == "root,admin"
+        assert not settings.authenticateMetricsEndpoint and settings.authenticationProviders == "token"
+
+
 def test_a_secure_broker_lets_in_only_who_shows_a_token() -> None:
     with broker(secure=True, clusterName="lab") as running:
         assert running.service_url.startswith("pulsar+ssl://127.0.0.1:")

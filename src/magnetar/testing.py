@@ -17,11 +17,9 @@ import asyncio
 import contextlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
-
-import msgspec
 
 from magnetar.clock import Duration, ShiftedClock, milliseconds
 from magnetar.server.ports.addresses import Ports
@@ -142,11 +140,12 @@ class TestBroker:
 def broker(data: Path | str | None = None, *, secure: bool = False, **settings: object) -> Iterator[TestBroker]:
     """A broker for the length of the block; `settings` are broker settings under Pulsar's names.
 
-    A `secure` one has only ports with TLS, and clients need its `token` and trust its `trust_certs_file`.
+    A `secure` one has only ports with TLS, and clients need its `token` and trust its `trust_certs_file`; settings that
+    contradict this are refused, as on the command line.
     """
     with contextlib.ExitStack() as stack:
         folder = _secure(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="magnetar-")))) if secure else None
-        given = settings if folder is None else {**_settings_of(folder), **settings}
+        given = settings if folder is None else {**settings, **_decided(folder, settings)}
         running = TestBroker(_storage(data), Settings(**given), folder)  # type: ignore[arg-type]  # checked by Settings
         stack.callback(running.close)
         yield running
@@ -162,8 +161,23 @@ def _secure(folder: Path) -> SecureFolder:
     return found
 
 
-def _settings_of(folder: SecureFolder) -> dict[str, object]:
-    return msgspec.structs.asdict(Settings.from_mapping(folder.over({}))[0])
+def _decided(folder: SecureFolder, settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings that the folder adds to or changes; raises `InvalidSetting` where they contradict each other."""
+    texts = {name: _text(value) for name, value in settings.items()}
+    merged = folder.over(texts)
+    decided, _ = Settings.from_mapping(merged)
+    return {
+        name: getattr(decided, name)
+        for name, text in merged.items()
+        if text != texts.get(name) and name in Settings.__struct_fields__
+    }
+
+
+def _text(value: object) -> str:
+    """A value as in a file of settings."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else str(value)
 
 
 def _free(settings: Settings) -> Ports:
