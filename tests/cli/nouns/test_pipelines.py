@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, RouteP
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, dict[str, Any]]]:
-    """The arguments of the run that would have started."""
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[ReplicationSource, dict[str, Any]]]]:
+    """The arguments of the run that would have started; what it opened is closed at the end of the test."""
     runs: list[tuple[ReplicationSource, dict[str, Any]]] = []
+    opened: list[Replicate] = []
 
     def run(verbs: list[Replicate], **options: Any) -> int:
         (verb,) = verbs
+        opened.append(verb)
         verb.open()
         assert verb._source is not None
         runs.append((verb._source, {**options, "retry_max_s": verb._retry_max_s}))
@@ -30,7 +33,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, di
     monkeypatch.setattr(process, "run", run)
     monkeypatch.setenv("SECRET", "secret")
     monkeypatch.setenv("REMOTE", "t0k")
-    return runs
+    yield runs
+    for verb in opened:
+        verb.stop()
 
 
 def test_gr1_the_declaration_of_a_broker(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
@@ -41,7 +46,6 @@ def test_gr1_the_declaration_of_a_broker(started: list[tuple[ReplicationSource, 
     assert (source.endpoint.service_url, source.endpoint.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
     assert source.endpoint.security is not None and source.endpoint.security.token == "secret"
     assert options == {"master": "local[3]", "retry_max_s": 10.0, "output": Output("error", "json")}
-    source.stop()
 
 
 def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
