@@ -94,6 +94,13 @@ def test_the_binary_port_for_tls_is_not_https(capsys: pytest.CaptureFixture[str]
     assert message.endswith("; it may be the binary port for TLS")
 
 
+def test_an_untrusted_certificate_of_the_binary_port(capsys: pytest.CaptureFixture[str]) -> None:
+    with broker(secure=True) as running:
+        words = ("messages", "publish", "t", "x", "--service-url", running.service_url)
+        message = CommandLine(running.http_url, capsys).fails(*words)
+    assert message.endswith("; here with --trust-certs FILE") and "magnetar standalone" not in message
+
+
 def test_messages_are_sent_with_both(certificates: Certificates) -> None:
     """Over the binary protocol, found by HTTPS or named."""
     tls = certificates.server()

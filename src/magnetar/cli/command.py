@@ -18,7 +18,7 @@ from magnetar.cli.argument import NamespaceName
 from magnetar.cli.help import PULSAR_ONLY, PULSAR_ONLY_PANEL, PlainCommand, PlainGroup
 from magnetar.cli.login.login import Login, login_of
 from magnetar.cli.login.options import CONTEXT, OF_COMMANDS, take_options
-from magnetar.cli.rest import LOGIN_HINT, START_HINT, NoResponse, Refused, Rest, RestError
+from magnetar.cli.rest import LOGIN_HINT, START_HINT, NoResponse, Refused, Rest, RestError, trust_hint
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 
@@ -170,7 +170,7 @@ def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
     if isinstance(error, NoResponse):  # it has its own
         return ""
     if _UNREACHABLE.search(reason):
-        return START_HINT
+        return trust_hint(error) or START_HINT
     namespace = next((str(found) for found in map(_namespace_of, options.values()) if found), "")
     if namespace and _NO_NAMESPACE.search(reason):
         return f"`magnetar namespaces create {namespace}` creates the namespace {namespace}"

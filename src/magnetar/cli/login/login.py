@@ -200,7 +200,7 @@ def _name_of(given: LoginSource, profile: Profile | None) -> str:
         return "--token"
     if given.has_login:
         options = {"--auth-plugin": given.auth_plugin, "--auth-params": given.auth_params}
-        return " and ".join(option for option, value in options.items() if value)
+        return " and ".join(option for option, value in options.items() if value is not None)
     if profile is not None and not profile.source.is_empty:
         return profile.name
     if given.tls_cert or given.tls_key:
