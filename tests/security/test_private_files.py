@@ -29,6 +29,24 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
     )
 
 
+@pytest.mark.parametrize("name", ["tokenSecretKey", "basicAuthConf", "tlsKeyFilePath"])
+@pytest.mark.parametrize("form", ["secret", "./secret", "{}/secret", "file://{}/secret", "file:secret"])
+def test_every_form_that_is_read_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = form.format(tmp_path)
+    file = Path(text) if name == "tlsKeyFilePath" else Path(text.removeprefix("file://").removeprefix("file:"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("secret")
+    file.chmod(0o666)
+    settings = Settings(**{name: text})  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match=rf"{name}: {file} is open to every user"):
+        check_files(settings)
+    file.chmod(0o600)
+    check_files(settings)
+
+
 @pytest.mark.parametrize(
     ("plugin", "parameters"),
     [

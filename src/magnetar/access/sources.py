@@ -1,4 +1,4 @@
-"""Where a key or a list of users comes from, in Pulsar's forms: `file:///path`, `data:;base64,…`, a path, or base64.
+"""The content of a key or a list of users, in Pulsar's forms: `file:///path`, `data:;base64,…`, a path, or base64.
 
 Owns the forms, and the bytes of a file that may change. Knows no keys; no content is ever in an error.
 """
@@ -9,10 +9,11 @@ import base64
 import binascii
 import os
 import re
-from urllib.parse import unquote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes
 
 from magnetar.access_bounds import ACCESS_FILE
 from magnetar.errors import InvalidSetting
+from magnetar.settings.source_path import path_of
 
 _DATA = re.compile(r"data:(?P<type>[^;,]*)(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL)
 _Stamp = tuple[int, ...]
@@ -29,16 +30,6 @@ def read_source(text: str, setting: str) -> bytes:
             raise InvalidSetting(f"{setting} begins with data: but is not of the form data:;base64,…")
         return _decoded(found["data"], setting) if found["base64"] else unquote_to_bytes(found["data"])
     return _decoded(text, setting)
-
-
-def path_of(text: str, setting: str) -> str | None:
-    """The file that a setting names; None if it has the content itself."""
-    if text.startswith("file:"):
-        parts = urlsplit(text.strip())
-        if parts.netloc not in ("", "localhost") or not parts.path:
-            raise InvalidSetting(f"{setting} begins with file: but is not of the form file:///path")
-        return unquote(parts.path)
-    return None if text.startswith("data:") or not os.path.exists(text) else text
 
 
 def read_file(path: str, setting: str) -> bytes:

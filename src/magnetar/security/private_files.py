@@ -12,16 +12,19 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from magnetar.errors import InvalidSetting
 from magnetar.settings.settings import Settings
+from magnetar.settings.source_path import path_of
 
 PARAMETERS = "brokerClientAuthenticationParameters"
 """The setting that may name several, in a form that depends on brokerClientAuthenticationPlugin."""
 
-SECRET_FILES = ("tokenSecretKey", "basicAuthConf", "tlsKeyFilePath", "brokerClientKeyFilePath", PARAMETERS)
-"""Settings that may name a file with a secret; those that the broker does not have yet are skipped."""
+KEY_FILE = "tlsKeyFilePath"
+"""The setting whose text is always a path."""
+
+SECRET_FILES = ("tokenSecretKey", "basicAuthConf", KEY_FILE, PARAMETERS)
+"""Settings that may name a file with a secret."""
 
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
@@ -30,7 +33,7 @@ PUBLIC_MODE = 0o644
 def check_files(settings: Settings) -> None:
     """Raises `InvalidSetting` for the first file that other users can read or write."""
     for name in SECRET_FILES:
-        path = _path_of(str(getattr(settings, name, "")))
+        path = _path_of(name, getattr(settings, name))
         if path is not None:
             check_file(path, name)
     for file in _files_of_login(settings):
@@ -38,7 +41,7 @@ def check_files(settings: Settings) -> None:
 
 
 def _files_of_login(settings: Settings) -> tuple[str, ...]:
-    """Parameters of no known form are left to those who log in."""
+    """Parameters of no known form are refused by the login."""
     if not settings.brokerClientAuthenticationPlugin:
         return ()
     from magnetar.client.errors import ClientError
@@ -55,7 +58,7 @@ def _files_of_login(settings: Settings) -> tuple[str, ...]:
 
 
 def check_file(path: Path, what: str) -> None:
-    """A file that is missing is left to those who read it."""
+    """A file that is missing is refused by its reader."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -86,7 +89,10 @@ def write_new(path: Path, content: bytes, what: str, *, mode: int = PRIVATE_MODE
         raise InvalidSetting(f"{what}: {path} cannot be written: {error.strerror}") from None
 
 
-def _path_of(text: str) -> Path | None:
-    if text.startswith("file:"):
-        return Path(unquote(urlsplit(text).path))
-    return Path(text) if text.startswith(("/", ".")) else None
+def _path_of(name: str, text: str) -> Path | None:
+    """As the reader of the setting opens it; a text of a wrong form is refused there."""
+    try:
+        path = text if name == KEY_FILE else path_of(text, name)
+    except InvalidSetting:
+        return None
+    return Path(path) if path else None

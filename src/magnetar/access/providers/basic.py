@@ -20,10 +20,11 @@ from magnetar.access.json_web_token import checked_role
 from magnetar.access.principal import Principal
 from magnetar.access.providers.guesses import Guesses
 from magnetar.access.providers.htpasswd import Hash, Users, is_password
-from magnetar.access.sources import ChangingFile, path_of, read_source
+from magnetar.access.sources import ChangingFile, read_source
 from magnetar.access_bounds import PASSWORD_SIZE, PASSWORD_VERDICTS
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.authentication import AuthenticationSettings
+from magnetar.settings.source_path import path_of
 
 METHOD = "basic"
 _SETTING = "basicAuthConf"

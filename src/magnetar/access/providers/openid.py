@@ -12,9 +12,10 @@ import msgspec
 
 from magnetar.access import json_web_token as jwt
 from magnetar.access.principal import Principal
-from magnetar.access.sources import ChangingFile, path_of
+from magnetar.access.sources import ChangingFile
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.authentication import AuthenticationSettings
+from magnetar.settings.source_path import path_of
 
 METHOD = "token"
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")

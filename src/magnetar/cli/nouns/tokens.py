@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.access import json_web_token, signing
-from magnetar.access.sources import path_of, read_file, read_source
+from magnetar.access.sources import read_file, read_source
 from magnetar.access_bounds import TOKEN_SIZE
 from magnetar.cli.argument import parse_duration, properties_of
 from magnetar.cli.command import CommandGroup
@@ -24,6 +24,7 @@ from magnetar.cli.output import Done, Page, Record, shown_time
 from magnetar.clock import SystemClock
 from magnetar.errors import InvalidSetting
 from magnetar.security.private_files import PUBLIC_MODE, check_file, write_new
+from magnetar.settings.source_path import path_of
 
 group = CommandGroup("tokens", "Make keys and tokens of the authentication provider token; no broker is needed.")
 
