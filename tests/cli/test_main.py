@@ -121,12 +121,17 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
         (
             "--set brokerClientAuthenticationParameters=token:abc",
             "--set brokerClientAuthenticationParameters shows a secret to every user of this machine: use --config, the"
-            " environment, or file:",
+            " environment, file: or the path of a file that exists",
         ),
         (
             "--set tokenSecretKey=data:;base64,AAAA",
-            "--set tokenSecretKey shows a secret to every user of this machine: use --config, the environment, or"
-            " file:",
+            "--set tokenSecretKey shows a secret to every user of this machine: use --config, the environment, file:"
+            " or the path of a file that exists",
+        ),
+        (
+            "--set basicAuthConf=/no/such/users",
+            "--set basicAuthConf shows a secret to every user of this machine: use --config, the environment, file: or"
+            " the path of a file that exists",
         ),
         ("--config no/such.conf", "--config no/such.conf cannot be read: No such file or directory"),
     ],
@@ -329,6 +334,32 @@ def test_a_binary_file_is_rejected(started: Started, tmp_path: Path, capsys: pyt
     config.write_bytes(b"\xff\xfe")
     assert main(["standalone", "--config", str(config)]) == 2
     assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: not UTF-8 text\n"
+
+
+_LITERAL = "tokenSecretKey=data:;base64,AAAA\n"
+_NAMED = "tokenSecretKey=file:///run/token.key\nbasicAuthConf=\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (_LITERAL, 0o644, "exists: {0} is open to every user of this machine (mode 0644): chmod o= {0}"),
+        (_LITERAL, 0o640, None),
+        (_NAMED, 0o644, None),
+        (_NAMED, 0o660, None),
+        (_NAMED, 0o666, "--config: every user of this machine can write to {0} (mode 0666): chmod o-w {0}"),
+    ],
+)
+def test_a_file_with_a_secret_is_private_and_no_file_is_written_by_others(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mode: int, message: str | None
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(text)
+    config.chmod(mode)
+    assert main(["standalone", "--config", str(config)]) == (2 if message else 7)
+    err = capsys.readouterr().err
+    assert (message or "").format(config) in err and "AAAA" not in err
+    assert (started.settings is None) == (message is not None)
 
 
 _REMEDY = "enable authentication (authenticationEnabled=true), or give --without-authentication too\n"

@@ -96,6 +96,7 @@ def test_keys_that_cannot_be_used_end_the_start_with_one_sentence(
     tmp_path: Path, lines: str, content: bytes | None, sentence: str
 ) -> None:
     config, data = tmp_path / "broker.conf", tmp_path / "data"
+    config.touch(0o600)
     config.write_text(f"authenticationEnabled=true\n{lines.format(folder=tmp_path)}\n")
     if content is not None:
         (tmp_path / "file").write_bytes(content)

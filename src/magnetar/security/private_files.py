@@ -1,7 +1,7 @@
 """Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
 
 Owns the rule, the settings that name such files, alone or among the parameters of a login, and the making of new ones.
-Reads no file.
+Also the rule for a file of settings. Reads no file.
 
 Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
 mount of its own: Kubernetes and Docker hand secrets to a container like that.
@@ -69,6 +69,15 @@ def check_file(path: Path, what: str) -> None:
     if not mode & stat.S_IWOTH and found.st_uid == 0 and os.geteuid() != 0 and found.st_dev != os.stat("/").st_dev:
         return
     raise InvalidSetting(f"{what}: {path} is open to every user of this machine (mode {mode:04o}): chmod o= {path}")
+
+
+def check_unchanged_by_others(path: Path, what: str) -> None:
+    """For a file without a secret, which decides what the broker does."""
+    mode = path.stat().st_mode
+    if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
+        raise InvalidSetting(
+            f"{what}: every user of this machine can write to {path} (mode {stat.S_IMODE(mode):04o}): chmod o-w {path}"
+        )
 
 
 def write_new(path: Path, content: bytes, what: str, *, mode: int = PRIVATE_MODE) -> None:

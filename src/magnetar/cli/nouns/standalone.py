@@ -29,6 +29,8 @@ DATA_DEFAULT = Path("data/standalone")
 _PULSAR_BIND = "0.0.0.0"
 """The address in the files of Apache Pulsar."""
 
+_PLUGIN = "brokerClientAuthenticationPlugin"
+
 Asked = dict[str, tuple[str, str]]
 """Protection that the broker does not have, by setting: the source and the text. A later source replaces an earlier."""
 
@@ -243,10 +245,21 @@ def _from_file(config: str | None, warn: Callable[[str], None], asked: Asked) ->
         raise InvalidSetting(f"--config {config} cannot be read: {reason}") from error
     pairs = parse_properties(text)
     unknown = _check(f"{config}:", pairs)
+    _check_config(config, pairs)
     asked.update({name: (config, pairs[name]) for name in unknown})
     if unknown:
         warn(f"{config} has {_counted(len(unknown), 'setting')} without effect: {', '.join(unknown)}")
     return pairs
+
+
+def _check_config(config: str, pairs: Mapping[str, str]) -> None:
+    """A file with a secret is private; one without may be read by other users, but not written."""
+    from magnetar.security.private_files import check_file, check_unchanged_by_others
+
+    secret = _secret_of(pairs, pairs.get(_PLUGIN, ""))
+    if secret is not None:
+        check_file(Path(config), f"--config with {secret}, a secret unless it is the path of a file that exists")
+    check_unchanged_by_others(Path(config), "--config")
 
 
 def _from_environment(warn: Callable[[str], None], asked: Asked) -> dict[str, str]:
@@ -277,7 +290,12 @@ def _from_set(words: Iterable[str], asked: Asked, beneath: Mapping[str, str]) ->
         if not separator:
             raise InvalidSetting(f"--set {word} is not of the form key=value")
         pairs[name.strip()] = text
-    _refuse_secrets(pairs, {**beneath, **pairs}.get("brokerClientAuthenticationPlugin", ""))
+    secret = _secret_of(pairs, {**beneath, **pairs}.get(_PLUGIN, ""))
+    if secret is not None:  # every user sees the command line of every process
+        raise InvalidSetting(
+            f"--set {secret} shows a secret to every user of this machine: use --config, the environment, file: or"
+            " the path of a file that exists"
+        )
     for name in _check("--set", pairs):
         if not _is_pulsars(name):
             raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
@@ -292,16 +310,12 @@ def _is_pulsars(name: str) -> bool:
     return name in PROTECTING
 
 
-def _refuse_secrets(pairs: Mapping[str, str], plugin: str) -> None:
-    """Every user of the machine sees the command line of every process; where a secret is kept is none. `plugin` is
-    that of brokerClientAuthenticationParameters."""
+def _secret_of(pairs: Mapping[str, str], plugin: str) -> str | None:
+    """The first setting that is a secret; where one is kept is none. `plugin` is that of
+    brokerClientAuthenticationParameters."""
     from magnetar.settings.refused import is_secret
 
-    for name, text in pairs.items():
-        if is_secret(name, text, plugin=plugin.strip()):
-            raise InvalidSetting(
-                f"--set {name} shows a secret to every user of this machine: use --config, the environment, or file:"
-            )
+    return next((name for name, text in pairs.items() if is_secret(name, text, plugin=plugin.strip())), None)
 
 
 def _from_flags(options: StandaloneOptions) -> dict[str, str]:
