@@ -211,12 +211,14 @@ def test_a_secured_broker_has_only_ports_with_tls(started: Started, tmp_path: Pa
     assert (tmp_path / "s" / "admin.token").exists()
 
 
-@pytest.mark.parametrize("word", ["brokerServicePort=6650", "authorizationEnabled=false", "tlsKeyFilePath=k.pem"])
+@pytest.mark.parametrize(
+    "word", ["brokerServicePort=6650", "authorizationEnabled=false", "tlsKeyFilePath=k.pem", "anonymousUserRole=guest"]
+)
 def test_a_setting_that_contradicts_secure_makes_nothing(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str], word: str
 ) -> None:
     assert main(["standalone", "--secure", str(tmp_path / "s"), "--set", word]) == 2
-    assert f"{word.partition('=')[0]} is set, and --secure {tmp_path / 's'} has" in capsys.readouterr().err
+    assert f"{word.partition('=')[0]} is set, and --secure {tmp_path / 's'} " in capsys.readouterr().err
     assert started.settings is None and not (tmp_path / "s").exists()
 
 
@@ -406,6 +408,26 @@ def test_opening_to_the_network_needs_the_second_word(
     assert started.settings is None
     assert main(["standalone", "--without-authentication", *words.split()]) == 7
     assert "without authentication: any client can read, write and delete" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("", "with anonymousUserRole=guest and without authorization"),
+        ("authorizationEnabled=true superUserRoles=ops,guest", "with the super user guest as anonymousUserRole"),
+        ("authorizationEnabled=true superUserRoles=ops", None),
+    ],
+)
+def test_anonymous_clients_that_may_do_everything_need_the_second_word(
+    started: Started, capsys: pytest.CaptureFixture[str], settings: str, reason: str | None
+) -> None:
+    given = ["authenticationEnabled=true", "anonymousUserRole=guest", *settings.split()]
+    words = ["standalone", "--bind", "10.0.0.1", *(word for setting in given for word in ("--set", setting))]
+    assert main(words) == (7 if reason is None else 2)
+    assert (f"and {reason} any client can read, write and delete: remove" in capsys.readouterr().err) == bool(reason)
+    assert main([*words, "--without-authentication"]) == 7
+    assert (f"10.0.0.1 {reason}: any client can read" in capsys.readouterr().err) == bool(reason)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])

@@ -28,8 +28,8 @@ class AccessSettings(TlsSettings, frozen=True, kw_only=True):
     withoutAuthentication: Annotated[
         bool,
         Flag(
-            "Serve other machines (`bindAddress`) although authentication is off: any client that reaches the broker"
-            " can read, write and delete."
+            "Serve other machines (`bindAddress`) although authentication is off, or `anonymousUserRole` may do"
+            " everything: any client that reaches the broker can read, write and delete."
         ),
     ] = False
     # Credentials for remote clusters

@@ -259,6 +259,9 @@ def test_protection_cannot_be_taken_off(folder: SecureFolder, name: str) -> None
     assert folder.over({name: " true"})[name] == "true"
     with pytest.raises(InvalidSetting, match="--secure and --without-authentication contradict each other"):
         folder.over({"withoutAuthentication": "true"})
+    with pytest.raises(InvalidSetting, match=r"anonymousUserRole is set, and --secure .* lets in no client without a"):
+        folder.over({"anonymousUserRole": "guest"})
+    folder.over({"anonymousUserRole": " "})
 
 
 @pytest.mark.parametrize(("given", "merged"), [("false", "false"), ("true", "true"), (" ", "true")])

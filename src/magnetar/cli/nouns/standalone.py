@@ -212,25 +212,50 @@ def _refuse_what_is_not_obeyed(asked: Asked) -> None:
 
 
 def _check_openness(pairs: dict[str, str], config: str | None, warn: Callable[[str], None]) -> None:
-    """Other machines are served with authentication, or if the operator wants it without.
+    """Other machines are served if their clients have to log in, or if the operator wants it otherwise.
 
     `config` is the file that the address is from, if it is from one.
     """
     address = pairs["bindAddress"].strip()
-    if pairs.get("authenticationEnabled", "").strip().lower() == "true":
+    found = _openness(pairs)
+    if found is None:
         return
-    if pairs.get("withoutAuthentication", "").strip().lower() == "true":
-        warn(f"listening on {address} without authentication: any client can read, write and delete")
+    reason, remedy = found
+    if _is_true(pairs, "withoutAuthentication"):
+        warn(f"listening on {address} {reason}: any client can read, write and delete")
         return
-    remedy = f"enable authentication (authenticationEnabled=true), or give {OPEN_OPTION} too"
-    if config is not None and address == _PULSAR_BIND:  # those who start with Pulsar's own file did not choose it
+    remedy = f"{remedy}, or give {OPEN_OPTION} too"
+    if config is not None and address == _PULSAR_BIND:  # the address of Pulsar's own file is no choice of the operator
         warn(f"bindAddress={address} of {config} is ignored, only this machine is served: {remedy}")
         del pairs["bindAddress"]
         return
     raise InvalidSetting(
-        f"{f'{config}: ' if config is not None else ''}bindAddress={address} lets other machines in, and without"
-        f" authentication any client can read, write and delete: {remedy}"
+        f"{f'{config}: ' if config is not None else ''}bindAddress={address} lets other machines in, and"
+        f" {reason} any client can read, write and delete: {remedy}"
     )
+
+
+def _openness(pairs: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why every client may do everything, and the remedy; None if a client without a login may not."""
+    if not _is_true(pairs, "authenticationEnabled"):
+        return "without authentication", "enable authentication (authenticationEnabled=true)"
+    role = pairs.get("anonymousUserRole", "").strip()
+    if not role:
+        return None
+    from magnetar.access.authorization import roles_in
+
+    if not _is_true(pairs, "authorizationEnabled"):
+        return (
+            f"with anonymousUserRole={role} and without authorization",
+            "remove anonymousUserRole, or enable authorization (authorizationEnabled=true)",
+        )
+    if role in roles_in(pairs.get("superUserRoles", "")):
+        return f"with the super user {role} as anonymousUserRole", "remove it from one of the two"
+    return None
+
+
+def _is_true(pairs: Mapping[str, str], name: str) -> bool:
+    return pairs.get(name, "").strip().lower() == "true"
 
 
 def _from_file(config: str | None, warn: Callable[[str], None], asked: Asked) -> dict[str, str]:

@@ -72,6 +72,11 @@ class SecureFolder:
         merged = dict(pairs)
         if merged.get("withoutAuthentication", "").strip().lower() == "true":
             raise InvalidSetting("--secure and --without-authentication contradict each other")
+        if merged.get("anonymousUserRole", "").strip():
+            raise InvalidSetting(
+                f"anonymousUserRole is set, and --secure {self.path} lets in no client without a login: leave one of"
+                " the two out"
+            )
         for name, text in self.settings().items():
             given = merged.get(name)
             if given is not None and given.strip() != text:
