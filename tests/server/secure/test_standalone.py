@@ -118,6 +118,25 @@ def test_another_start_keeps_trust_and_tokens(tmp_path: Path) -> None:
         typed([*broker.steps("with magnetar or pulsar-admin:")[:1], "magnetar topics list public/default"], tmp_path)
 
 
+def test_earlier_tokens_end_with_the_start_that_makes_another_key(tmp_path: Path) -> None:
+    secure = tmp_path / "secure"
+
+    def status(broker: Started, token: str) -> int:
+        context = ssl.create_default_context(cafile=secure / "ca.pem")
+        login = {"Authorization": f"Bearer {token}"}
+        url = f"{broker.http_url}/admin/v2/clusters"
+        return httpx.get(url, headers=login, verify=context, trust_env=False).status_code
+
+    with started(tmp_path) as broker:
+        old = (secure / "admin.token").read_text()
+        (secure / "admin.token").unlink()
+        (secure / "token.key").unlink()
+        assert status(broker, old) == 200, "the broker has read its key"
+    with started(tmp_path) as broker:
+        assert status(broker, old) == 401
+        assert status(broker, (secure / "admin.token").read_text()) == 200
+
+
 def test_what_cannot_be_had_ends_the_start(tmp_path: Path) -> None:
     (tmp_path / "secure").mkdir()
     (tmp_path / "secure" / "mine").touch()
