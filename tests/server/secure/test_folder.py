@@ -157,6 +157,14 @@ def test_what_others_can_use_is_refused(folder: SecureFolder, name: str) -> None
         folder.prepare(NAMES | {"new"}, NOW_MS)
 
 
+@pytest.mark.parametrize("name", ["ca.key", "broker.key", "token.key", "admin.token"])
+def test_a_secret_that_others_can_read_is_refused_at_every_start(folder: SecureFolder, name: str) -> None:
+    folder.path.chmod(0o755)
+    (folder.path / name).chmod(0o644)
+    with pytest.raises(InvalidSetting, match=rf"--secure: .*/{name} is open to every user of this machine"):
+        folder.prepare(NAMES, NOW_MS)
+
+
 @pytest.mark.parametrize("name", ["ca.pem", "broker.pem", "client.conf"])
 def test_what_others_can_change_is_refused(folder: SecureFolder, name: str) -> None:
     (folder.path / name).touch()

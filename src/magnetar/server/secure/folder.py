@@ -30,6 +30,7 @@ AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca.key"
 CERTIFICATE, CERTIFICATE_KEY = "broker.pem", "broker.key"
 TOKEN_KEY, ADMIN_TOKEN = "token.key", "admin.token"
 CLIENT_CONF = "client.conf"
+_PRIVATE = (AUTHORITY_KEY, CERTIFICATE_KEY, TOKEN_KEY, ADMIN_TOKEN)
 _FILES = (AUTHORITY, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY, TOKEN_KEY, ADMIN_TOKEN, CLIENT_CONF)
 
 _FOLDER_MODE = 0o700
@@ -199,6 +200,8 @@ class SecureFolder:
         for path in (self.path, *(self.path / name for name in _FILES)):
             if path.exists():
                 _check_owner(path)
+        for name in _PRIVATE:
+            check_file(self.path / name, "--secure")
 
     def _check_token(self) -> None:
         key, token = self.path / TOKEN_KEY, self.path / ADMIN_TOKEN
@@ -211,7 +214,6 @@ class SecureFolder:
             self._write(TOKEN_KEY, new_secret())
         if not token.exists():
             self._write(ADMIN_TOKEN, self.token(ADMIN_ROLE).encode())
-        check_file(token, "--secure")
 
     def _why_renew(self, authority: bytes, hosts: frozenset[str], now_ms: int) -> str:
         """Empty if the certificate serves on."""
