@@ -146,6 +146,14 @@ CERTIFICATES_REFUSED = Event(
     "certificates that were replaced cannot be used, the old ones stay in force: {reason}",
     "The files are tried again at the next check, every `tlsCertRefreshCheckDurationSec`.",
 )
+CERTIFICATE_EXPIRES = Event(
+    "certificate_expires",
+    logging.WARNING,
+    "server",
+    "{path} expires in {days} days and cannot be made again without {key}: put it back",
+    "The key of the authority of `--secure` is kept elsewhere. Written at the start and once a day; a start after the"
+    " last day is refused.",
+)
 SLOW_COMMIT = Event(
     "slow_commit",
     logging.WARNING,

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 # A thread that returns from the disk waits at most this long for a busy loop to yield the interpreter.
 _SWITCH_INTERVAL_S = 0.0002
 
-_RENEWAL_S = 86_400.0
-
 _SIGNAL = "signal {}"
 _TERMINATED = _SIGNAL.format(signal.SIGTERM.name)
 
@@ -189,17 +187,12 @@ async def _run(
 def _keep_secure(server: Server, secure: SecureFolder) -> asyncio.Task[None]:
     """The addresses for clients go to the folder, and its certificate is made again before it expires."""
     from magnetar.server.ports.own_names import certificate_names
+    from magnetar.server.secure.renewal import keep_certificate
 
     own = server.addresses.of(host_here(server.bind))
     secure.write_client_conf(own.service_url_tls, own.http_url_tls)
     names = certificate_names(server.settings)
-
-    async def renew() -> None:
-        while True:
-            await asyncio.sleep(_RENEWAL_S)
-            await asyncio.to_thread(secure.renew, names, SystemClock().now_ms())
-
-    return server.spawn("renewal of the certificate", renew)
+    return server.spawn("renewal of the certificate", lambda: keep_certificate(secure, names, SystemClock()))
 
 
 def _unreadable(error: StorageError, storage: Storage, folder: Path) -> StartError:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from magnetar.access import json_web_token as jwt
 from magnetar.access.access import Access
+from magnetar.clock import ManualClock
 from magnetar.errors import InvalidSetting
 from magnetar.security.server_tls import read_contexts
 from magnetar.server.ports.own_names import certificate_names
+from magnetar.server.secure import renewal
 from magnetar.server.secure.authority import CERTIFICATE_DAYS, Certificate, new_authority
 from magnetar.server.secure.folder import SecureFolder
 from magnetar.settings.settings import Settings
@@ -101,6 +105,36 @@ def test_without_the_key_of_the_authority_a_certificate_serves_until_it_has_to_b
     folder.prepare(NAMES, NOW_MS)
     with pytest.raises(InvalidSetting, match=r"broker.pem does not have the name new, and without ca.key none can be"):
         folder.prepare(NAMES | {"new"}, NOW_MS)
+    before, end_ms = content(folder), NOW_MS + CERTIFICATE_DAYS * DAY_MS
+    for now_ms in (end_ms - CERTIFICATE_DAYS // 3 * DAY_MS + 1, end_ms - 1):
+        folder.prepare(NAMES, now_ms)
+        assert content(folder) == before
+    with pytest.raises(InvalidSetting, match=r"broker.pem has expired, and without ca.key none can be signed"):
+        folder.prepare(NAMES, end_ms)
+
+
+@pytest.mark.parametrize(("day", "left"), [(0, None), (CERTIFICATE_DAYS - 270, 270), (CERTIFICATE_DAYS - 1, 1)])
+def test_a_certificate_that_expires_and_cannot_be_made_again_is_a_warning_each_day(
+    folder: SecureFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, day: int, left: int | None
+) -> None:
+    monkeypatch.setattr(renewal, "INTERVAL_S", 0)
+    key = folder.path / "ca.key"
+    key.rename(folder.path.parent / "ca.key")
+    renew, days = SecureFolder.renew, []
+
+    def until_the_second_day(*words: Any) -> bool:
+        days.append(words)
+        if len(days) == 2:
+            raise asyncio.CancelledError
+        return renew(*words)
+
+    monkeypatch.setattr(SecureFolder, "renew", until_the_second_day)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(renewal.keep_certificate(folder, NAMES, ManualClock(NOW_MS + day * DAY_MS)))
+    warning = f"broker.pem expires in {left} days and cannot be made again without {key}: put it back"
+    found = [record.getMessage() for record in caplog.records]
+    assert all(text.endswith(warning) for text in found)
+    assert len(found) == (0 if left is None else 2)
 
 
 @pytest.mark.parametrize("name", ["broker.pem", "broker.key", "admin.token"])

@@ -37,6 +37,7 @@ _FOLDER_MODE = 0o700
 _DAY_MS = 86_400_000
 _RENEW_MS = CERTIFICATE_DAYS * _DAY_MS // 3
 """What is left of a certificate when it is made again."""
+_SOON = "expires soon"
 
 _PLAIN_PORTS = ("brokerServicePort", "webServicePort")
 _TLS_PORTS = {"brokerServicePortTls": "6651", "webServicePortTls": "8443"}
@@ -108,13 +109,18 @@ class SecureFolder:
             raise InvalidSetting(f"--secure {error.filename or self.path}: {error.strerror or error}") from error
 
     def renew(self, names: Iterable[str], now_ms: int) -> bool:
-        """Makes the broker's certificate again if it has to be; returns whether. Raises `InvalidSetting`, `OSError`."""
+        """Makes the broker's certificate again if it has to be; returns whether. Raises `InvalidSetting`, `OSError`.
+
+        Without the key of the authority, one that is still valid serves on.
+        """
         hosts = frozenset(filter(can_name, names))
         authority = self._read(AUTHORITY)
         reason = self._why_renew(authority, hosts, now_ms)
         if not reason:
             return False
         if not (self.path / AUTHORITY_KEY).exists():
+            if reason == _SOON:
+                return False
             raise InvalidSetting(
                 f"{self._of(CERTIFICATE)} {reason}, and without {AUTHORITY_KEY} none can be signed: put it back"
             )
@@ -130,6 +136,13 @@ class SecureFolder:
             self._write(CERTIFICATE_KEY, issued.key)
         self._write(CERTIFICATE, issued.certificate, PUBLIC_MODE)
         return True
+
+    def days_left(self, now_ms: int) -> int | None:
+        """Of a certificate that expires soon and cannot be made again; None for any other. Raises `OSError`."""
+        if (self.path / AUTHORITY_KEY).exists():
+            return None
+        left_ms = Certificate(self._read(CERTIFICATE)).not_after_ms - now_ms
+        return max(left_ms, 0) // _DAY_MS if left_ms < _RENEW_MS else None
 
     def write_client_conf(self, service_url: str, http_url: str) -> None:
         """Raises `InvalidSetting`."""
@@ -235,7 +248,8 @@ class SecureFolder:
             return f"is not of {CERTIFICATE_KEY}"
         if not hosts <= found.hosts:
             return f"does not have the name {min(hosts - found.hosts)}"
-        return "expires soon" if found.not_after_ms - now_ms < _RENEW_MS else ""
+        left_ms = found.not_after_ms - now_ms
+        return "has expired" if left_ms <= 0 else _SOON if left_ms < _RENEW_MS else ""
 
     def _of(self, name: str) -> str:
         return f"--secure {self.path / name}"
