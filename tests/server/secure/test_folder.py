@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,86 @@ def test_an_empty_folder_becomes_one(tmp_path: Path) -> None:
     folder.prepare(NAMES, NOW_MS)
     assert set(content(folder)) == FILES
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+
+
+def test_the_folder_that_a_link_leads_to_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    folder = SecureFolder(tmp_path / "link")
+    folder.prepare(NAMES, NOW_MS)
+    assert folder.path == tmp_path / "link" and folder.path.is_symlink()
+    assert {path.name for path in (tmp_path / "empty").iterdir()} == FILES
+
+
+def test_a_mount_point_below_a_folder_that_cannot_be_written_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even root makes a folder in a file system that is read-only, nor renames one over a mount point."""
+    mounted = tmp_path / "mounted"
+    (mounted / "lost+found").mkdir(parents=True)
+    rename, mkdtemp = Path.rename, tempfile.mkdtemp
+
+    def rename_a_file(path: Path, target: Path) -> Path:
+        if target == mounted:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        return rename(path, target)
+
+    def make_inside(**options: Any) -> str:
+        if options["dir"] == tmp_path:
+            raise OSError(errno.EROFS, "Read-only file system", f"{tmp_path}/.mounted-1")
+        return mkdtemp(**options)
+
+    monkeypatch.setattr(Path, "rename", rename_a_file)
+    monkeypatch.setattr(tempfile, "mkdtemp", make_inside)
+    SecureFolder(mounted).prepare(NAMES, NOW_MS)
+    assert {path.name for path in mounted.iterdir()} == {*FILES, "lost+found"}
+    with pytest.raises(InvalidSetting) as refused:
+        SecureFolder(tmp_path / "new").prepare(NAMES, NOW_MS)
+    assert str(refused.value) == f"--secure {tmp_path}/new cannot be made: Read-only file system"
+
+
+@pytest.mark.parametrize("moved", range(len(FILES)))
+def test_an_existing_folder_is_filled_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    rename, count = Path.rename, 0
+
+    def fail(path: Path, target: Path) -> Path:
+        nonlocal count
+        assert not (tmp_path / "ca.pem").exists(), "it marks a folder that is whole, and comes last"
+        count += 1
+        if count > moved:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(InvalidSetting, match=f"--secure {tmp_path}.*: Input/output error"):
+        SecureFolder(tmp_path).prepare(NAMES, NOW_MS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_first_starts_in_an_existing_folder_both_have_the_files_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = SecureFolder(tmp_path), SecureFolder(tmp_path)
+    flock = fcntl.flock
+
+    def be_second(file: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", flock)
+        other.prepare(NAMES, NOW_MS)
+        flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", be_second)
+    one.prepare(NAMES, NOW_MS)
+    assert set(content(one)) == FILES
+    assert claims(one, content(one)["admin.token"]) == {"sub": "admin"}
+
+
+def test_a_path_is_shown_in_its_shortest_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    assert SecureFolder(Path("data/.././/secure")).path == tmp_path / "secure"
+    assert SecureFolder(Path("./secure")).path == tmp_path / "secure"
 
 
 @pytest.mark.parametrize("day", [0, CERTIFICATE_DAYS // 3 * 2 + 1])

@@ -5,18 +5,19 @@
     token.key   admin.token  the secret key of all tokens, and a token of the role `admin`, which is a super user
     client.conf              for `magnetar`, `pulsar-admin` and `pulsar-client`, written at each start
 
-A new folder is made whole or not at all, and nothing in it that works is made again: clients keep their trust and their
-tokens. Does not know how a broker is started.
+A new folder is made whole or not at all: one with ca.pem is whole. Nothing in it that works is made again: clients keep
+their trust and their tokens. Does not know how a broker is started.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
@@ -30,6 +31,7 @@ AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca.key"
 CERTIFICATE, CERTIFICATE_KEY = "broker.pem", "broker.key"
 TOKEN_KEY, ADMIN_TOKEN = "token.key", "admin.token"
 CLIENT_CONF = "client.conf"
+_IGNORED = frozenset({"lost+found"})  # of a file system that is mounted here
 _PRIVATE = (AUTHORITY_KEY, CERTIFICATE_KEY, TOKEN_KEY, ADMIN_TOKEN)
 _FILES = (AUTHORITY, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY, TOKEN_KEY, ADMIN_TOKEN, CLIENT_CONF)
 
@@ -49,7 +51,8 @@ class SecureFolder:
     """`path` is absolute. Nothing is read or made before `prepare`."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.expanduser().absolute()
+        path = path.expanduser().absolute()
+        self.path = path.resolve() if ".." in path.parts else path
 
     @property
     def trust_certs_file(self) -> Path:
@@ -100,13 +103,17 @@ class SecureFolder:
     def prepare(self, hosts: frozenset[str], now_ms: int) -> None:
         """Makes what is missing, for a broker with these names; raises `InvalidSetting`."""
         try:
-            if not self.path.exists() or not any(self.path.iterdir()):
-                self._make(hosts, now_ms)
+            if not self.path.exists():
+                self._make_beside(hosts, now_ms)
+            elif self._is_empty():
+                self._make_inside(hosts, now_ms)
             self._check_folder()
             self.renew(hosts, now_ms)
             self._check_token()
         except OSError as error:
-            raise InvalidSetting(f"--secure {error.filename or self.path}: {error.strerror or error}") from error
+            name = Path(str(error.filename)).name
+            path = self.path / name if name in _FILES else self.path  # and no file of a moment
+            raise InvalidSetting(f"--secure {path}: {error.strerror or error}") from error
 
     def renew(self, names: Iterable[str], now_ms: int) -> bool:
         """Makes the broker's certificate again if it has to be; returns whether. Raises `InvalidSetting`, `OSError`.
@@ -186,10 +193,34 @@ class SecureFolder:
 
     # -- making
 
-    def _make(self, hosts: frozenset[str], now_ms: int) -> None:
-        """In a folder beside it, which takes its name when it is complete: no start finds a half of it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = SecureFolder(Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=self.path.parent)))
+    def _make_beside(self, hosts: frozenset[str], now_ms: int) -> None:
+        """In a folder that takes the name of this one when it is complete: no start finds a half of it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self._made(self.path.parent, hosts, now_ms) as new:
+                try:
+                    new.path.rename(self.path)
+                except OSError:
+                    if not (self.path / AUTHORITY).exists():  # or another broker was first
+                        raise
+        except OSError as error:
+            raise InvalidSetting(f"--secure {self.path} cannot be made: {error.strerror or error}") from error
+
+    def _make_inside(self, hosts: frozenset[str], now_ms: int) -> None:
+        """In a folder that is there already, and may be a mount point, a link, or all that may be written."""
+        with contextlib.suppress(OSError):  # a folder of root, whose group this user has
+            self.path.chmod(_FOLDER_MODE)
+        _check_owner(self.path)
+        with _locked(self.path):
+            if not self._is_empty():
+                return  # another broker was first
+            with self._made(self.path, hosts, now_ms) as new:
+                self._take_from(new)
+
+    @contextlib.contextmanager
+    def _made(self, within: Path, hosts: frozenset[str], now_ms: int) -> Iterator[SecureFolder]:
+        """A complete folder for a moment, of any name."""
+        new = SecureFolder(Path(tempfile.mkdtemp(prefix=f".{self.path.name}-", dir=within)))
         try:
             authority = new_authority(now_ms)
             new._write(AUTHORITY_KEY, authority.key)
@@ -198,18 +229,31 @@ class SecureFolder:
             new._write(TOKEN_KEY, new_secret())
             new._write(ADMIN_TOKEN, new.token(ADMIN_ROLE).encode())
             new.path.chmod(_FOLDER_MODE)
-            with contextlib.suppress(OSError):  # another broker was first
-                new.path.rename(self.path)
+            yield new
         finally:
             shutil.rmtree(new.path, ignore_errors=True)
-        if not (self.path / AUTHORITY).exists():
-            raise InvalidSetting(f"--secure {self.path} cannot be made: is it a folder of its own?")
+
+    def _take_from(self, new: SecureFolder) -> None:
+        """One file after the other, the authority last; all of them or none."""
+        names = (*_PRIVATE, CERTIFICATE, AUTHORITY)
+        try:
+            for name in names:
+                (new.path / name).rename(self.path / name)
+        except BaseException:
+            for name in names:
+                (self.path / name).unlink(missing_ok=True)
+            raise
+
+    def _is_empty(self) -> bool:
+        return not set(os.listdir(self.path)) - _IGNORED
 
     def _check_folder(self) -> None:
         if not self.path.is_dir():
             raise InvalidSetting(f"--secure {self.path} is not a folder")
         if not (self.path / AUTHORITY).exists():
-            raise InvalidSetting(f"--secure {self.path} is not empty and has no {AUTHORITY}: give a new folder")
+            raise InvalidSetting(
+                f"--secure {self.path} is not empty and has no {AUTHORITY}: give a new folder, or empty it"
+            )
         for path in (self.path, *(self.path / name for name in _FILES)):
             if path.exists():
                 _check_owner(path)
@@ -273,8 +317,20 @@ class SecureFolder:
             raise
 
 
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Against another broker that starts with the same folder; some file systems have no locks."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
 def _check_owner(path: Path) -> None:
-    """Who owns a file or folder, or can write to it, knows the keys or makes others of them."""
+    """The owner of a file or folder, and a user that can write to it, knows the keys or replaces them."""
     found = path.stat()
     if found.st_uid not in (0, os.geteuid()):
         raise InvalidSetting(
