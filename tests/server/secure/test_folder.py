@@ -388,6 +388,14 @@ def test_protection_cannot_be_taken_off(folder: SecureFolder, name: str) -> None
     folder.over({"anonymousUserRole": " "})
 
 
+@pytest.mark.parametrize("url", ["pulsar://b.example:6650", "http://b.example:8080"])
+def test_an_advertised_address_without_tls_is_refused(folder: SecureFolder, url: str) -> None:
+    """The addresses that were printed, and those in client.conf, were empty."""
+    with pytest.raises(InvalidSetting, match=rf"advertisedListeners has {url}, and --secure .* only ports with TLS"):
+        folder.over({"advertisedListeners": f"in:pulsar+ssl://b.example:6651,out:{url}"})
+    folder.over({"advertisedListeners": "in:pulsar+ssl://b.example:6651,out:https://b.example:8443"})
+
+
 @pytest.mark.parametrize(("given", "merged"), [("false", "false"), ("true", "true"), (" ", "true")])
 def test_metrics_need_a_token_unless_the_operator_says_otherwise(folder: SecureFolder, given: str, merged: str) -> None:
     assert folder.over({"authenticateMetricsEndpoint": given})["authenticateMetricsEndpoint"] == merged

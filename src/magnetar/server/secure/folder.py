@@ -25,6 +25,7 @@ from magnetar.access.signing import new_secret, secret_signer
 from magnetar.errors import InvalidSetting
 from magnetar.security.private_files import PRIVATE_MODE, PUBLIC_MODE, check_file
 from magnetar.server.secure.authority import CERTIFICATE_DAYS, Certificate, Issued, can_name, issue, new_authority
+from magnetar.settings.listeners import parse_listeners
 
 ADMIN_ROLE = "admin"
 AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca.key"
@@ -82,6 +83,7 @@ class SecureFolder:
                 f"anonymousUserRole is set, and --secure {self.path} lets in no client without a login: leave one of"
                 " the two out"
             )
+        self._check_listeners(merged.get("advertisedListeners", ""))
         for name, text in self.settings().items():
             given = merged.get(name)
             if given is not None and given.strip() != text:
@@ -97,6 +99,15 @@ class SecureFolder:
             words = [word.strip() for word in merged.get(name, "").split(",") if word.strip()]
             merged[name] = ",".join(words if text in words else [*words, text])
         return merged
+
+    def _check_listeners(self, text: str) -> None:
+        for listener in parse_listeners(text).values():
+            for url in (listener.service_url, listener.http_url):
+                if url:
+                    raise InvalidSetting(
+                        f"advertisedListeners has {url}, and --secure {self.path} has only ports with TLS: advertise"
+                        " pulsar+ssl:// and https://"
+                    )
 
     # -- files
 
