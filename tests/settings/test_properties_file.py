@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.settings.properties_file import parse_properties
+from magnetar.settings.properties_file import parse_properties, property_line
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ from magnetar.settings.properties_file import parse_properties
         ("a=1\\\n# not a comment\n", {"a": "1# not a comment"}),
         ("a=even\\\\\nb=1", {"a": "even\\", "b": "1"}),
         ("a=last\\", {"a": "last"}),
+        (r"a=\ud83e\ude90", {"a": "🪐"}),
         (r"a\=b\:c\ d=\tx\u00e9\q", {"a=b:c d": "\txéq"}),
         ("a=1\r\nb=2\rc=3", {"a": "1", "b": "2", "c": "3"}),
     ],
@@ -42,3 +43,10 @@ plain = st.text(st.characters(categories=("Lu", "Ll", "Nd")), min_size=1, max_si
 @given(st.dictionaries(plain, plain))
 def test_plain_pairs_round_trip(pairs: dict[str, str]) -> None:
     assert parse_properties("".join(f"{key}={value}\n" for key, value in pairs.items())) == pairs
+
+
+@given(st.text())
+def test_a_line_is_ascii_and_read_as_it_was_meant(value: str) -> None:
+    line = property_line("a", value)
+    assert line.isascii() and len(line.splitlines()) == 1
+    assert parse_properties(f"{line}\nb=2\n") == {"a": value.rstrip(), "b": "2"}

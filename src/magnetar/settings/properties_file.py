@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 _ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _CONTROL_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPES = {"\\": "\\\\", **{char: f"\\{letter}" for letter, char in _CONTROL_ESCAPES.items()}}
 # The key ends at the first separator that no backslash precedes.
 _KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOTALL)
 
@@ -22,6 +23,21 @@ def parse_properties(text: str) -> dict[str, str]:
         assert match is not None, "the pattern matches every text"
         pairs[_unescape(match["key"])] = _unescape(match["value"]).rstrip()
     return pairs
+
+
+def property_line(name: str, value: str) -> str:
+    """A line of a file, in ASCII, that is read as this pair; spaces at the end of a value are not kept."""
+    start = "\\" if value.startswith(" ") else ""
+    return f"{name}={start}{''.join(map(_escape, value))}"
+
+
+def _escape(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if " " <= char <= "~":
+        return char
+    code = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{code[start : start + 4]}" for start in range(0, len(code), 4))
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -46,4 +62,7 @@ def _unescape(text: str) -> str:
         code, char = match.groups()
         return chr(int(code, 16)) if code else _CONTROL_ESCAPES.get(char, char)
 
-    return _ESCAPED.sub(replace, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    # A character beyond 16 bits is two escapes, as in Java.
+    return _ESCAPED.sub(replace, text).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -22,6 +22,7 @@ from magnetar.server.ports.own_names import certificate_names
 from magnetar.server.secure import renewal
 from magnetar.server.secure.authority import CERTIFICATE_DAYS, Certificate, new_authority
 from magnetar.server.secure.folder import SecureFolder
+from magnetar.settings.properties_file import parse_properties
 from magnetar.settings.settings import Settings
 
 NOW_MS = 1_790_000_000_000
@@ -362,6 +363,15 @@ def test_the_login_of_tools_is_written_when_addresses_change(folder: SecureFolde
     assert file.stat().st_ino == written
     assert "webServiceUrl=https://127.0.0.1:2\n" in file.read_text()
     assert content(folder)["admin.token"].decode() not in file.read_text()
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "new\\none", "Zürich 🪐", "  two\tspaces", "a=b:c#d"])
+def test_the_login_of_tools_is_read_as_it_was_meant(tmp_path: Path, name: str) -> None:
+    folder = SecureFolder(tmp_path / name)
+    folder.prepare(NAMES, NOW_MS)
+    folder.write_client_conf("pulsar+ssl://127.0.0.1:1", "https://127.0.0.1:2")
+    text = (folder.path / "client.conf").read_text("ascii")
+    assert parse_properties(text)["tlsTrustCertsFilePath"] == str(tmp_path / name / "ca.pem")
 
 
 # -- beside the settings of an operator

@@ -26,6 +26,7 @@ from magnetar.errors import InvalidSetting
 from magnetar.security.private_files import PRIVATE_MODE, PUBLIC_MODE, check_file
 from magnetar.server.secure.authority import CERTIFICATE_DAYS, Certificate, Issued, can_name, issue, new_authority
 from magnetar.settings.listeners import parse_listeners
+from magnetar.settings.properties_file import property_line
 
 ADMIN_ROLE = "admin"
 AUTHORITY, AUTHORITY_KEY = "ca.pem", "ca.key"
@@ -164,16 +165,17 @@ class SecureFolder:
 
     def write_client_conf(self, service_url: str, http_url: str) -> None:
         """Raises `InvalidSetting`."""
-        lines = (
-            "# Written at each start of the broker: set PULSAR_CLIENT_CONF to this file.",
-            f"brokerServiceUrl={service_url}",
-            f"webServiceUrl={http_url}",
-            "authPlugin=org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            f"authParams={(self.path / ADMIN_TOKEN).as_uri()}",
-            f"tlsTrustCertsFilePath={self.path / AUTHORITY}",
-            "tlsEnableHostnameVerification=true",
-        )
-        content = "".join(f"{line}\n" for line in lines).encode()
+        pairs = {
+            "brokerServiceUrl": service_url,
+            "webServiceUrl": http_url,
+            "authPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "authParams": (self.path / ADMIN_TOKEN).as_uri(),
+            "tlsTrustCertsFilePath": str(self.path / AUTHORITY),
+            "tlsEnableHostnameVerification": "true",
+        }
+        comment = "# Written at each start of the broker: set PULSAR_CLIENT_CONF to this file."
+        lines = (comment, *(property_line(name, text) for name, text in pairs.items()))
+        content = "".join(f"{line}\n" for line in lines).encode("ascii")
         try:
             if not (self.path / CLIENT_CONF).exists() or self._read(CLIENT_CONF) != content:
                 self._write(CLIENT_CONF, content, PUBLIC_MODE)
