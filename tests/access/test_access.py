@@ -42,6 +42,16 @@ def test_a_broker_for_tests_is_no_exception() -> None:
         pass
 
 
+def test_certificates_as_the_only_login_need_a_port_with_tls() -> None:
+    only: dict[str, Any] = {"authenticationEnabled": True, "authenticationProviders": "tls"}
+    with pytest.raises(
+        InvalidSetting, match="authenticationProviders=tls needs brokerServicePortTls or webServicePort"
+    ):
+        Access.from_settings(Settings(**only))
+    Access.from_settings(Settings(**only, webServicePortTls=0))
+    Access.from_settings(Settings(**{**WITH_TOKENS, "authenticationProviders": "tls,token"}))
+
+
 def test_a_required_certificate_needs_any_port_with_tls() -> None:
     Access.from_settings(Settings(tlsRequireTrustedClientCertOnConnect=True, brokerServicePortTls=6651))
 
@@ -67,6 +77,18 @@ def test_a_required_certificate_needs_any_port_with_tls() -> None:
             ["tlsCertificateFilePath, tlsTrustCertsFilePath: without effect, because no port has TLS"],
         ),
         ({"tlsCertificateFilePath": "no/such", "brokerServicePortTls": 0}, []),
+        (
+            {"tokenAudience": "here", "tokenAudienceClaim": "aud", "openIDAllowedAudiences": "here"},
+            ["tokenAudienceClaim, tokenAudience, openIDAllowedAudiences: without effect, because"],
+        ),
+        (
+            {"tlsCiphers": "A", "tlsProtocols": frozenset({"TLSv1.3"}), "webServiceTlsCiphers": "A"},
+            [
+                "tlsProtocols, tlsCiphers: without effect, because brokerServicePortTls is empty",
+                "webServiceTlsCiphers: without effect, because webServicePortTls is empty",
+            ],
+        ),
+        ({"tlsCiphers": "A", "brokerServicePortTls": 0}, []),
     ],
 )
 def test_what_may_be_in_any_file_of_pulsar_is_a_warning(settings: dict[str, Any], warnings: list[str]) -> None:

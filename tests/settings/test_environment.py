@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar.settings.environment import read_environment, without_secrets
+from magnetar.settings.refused import asks_for_protection
 from magnetar.settings.settings import KINDS
 
 
@@ -24,6 +25,25 @@ def test_variables_that_are_no_settings_are_returned_and_those_of_others_are_not
     variables = ["MAGNETAR_CLUSTR_NAME", "PULSAR_PREFIX_zookeeperServers"]
     others = ["MAGNETAR_URL", "MAGNETAR_TOKEN", "MAGNETAR_SERVICE_HOST", "MAGNETAR_PORT_6650_TCP", "PULSAR_MEM"]
     assert sorted(read_environment(dict.fromkeys([*variables, *others], "x")).unknown) == variables
+
+
+LINKED = {
+    "MAGNETAR_PORT": "tcp://10.0.0.1:6650",
+    "MAGNETAR_PORT_6650_TCP": "tcp://10.0.0.1:6650",
+    "MAGNETAR_PORT_6650_TCP_ADDR": "10.0.0.1",
+    "MAGNETAR_SERVICE_HOST": "10.0.0.1",
+    "MAGNETAR_SERVICE_PORT": "6650",
+    "MAGNETAR_SERVICE_PORT_HTTP": "8080",
+}
+"""Of a service called magnetar, in Docker and Kubernetes."""
+
+
+def test_only_the_variables_of_a_linked_service_are_skipped() -> None:
+    ours = {"MAGNETAR_SERVICE_AUTHENTICATION_ENABLED": "true", "MAGNETAR_PORT_TLS": "true"}
+    found = read_environment({**LINKED, **ours})
+    assert sorted(found.unknown) == sorted(ours)
+    assert all(asks_for_protection(name, text) for name, (_, text) in found.refused.items())
+    assert read_environment({"MAGNETAR_PORT": "6651"}).unknown == ["MAGNETAR_PORT"]
 
 
 def test_every_setting_has_its_own_variable() -> None:

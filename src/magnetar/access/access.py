@@ -14,6 +14,7 @@ from magnetar.access.authorization import Authorization, rules_of
 from magnetar.access.decision import Rules, View
 from magnetar.access.providers.internal import InternalToken
 from magnetar.errors import InvalidSetting
+from magnetar.settings.settings import DEFAULTS
 from magnetar.settings.tls import TlsSettings
 
 _NEED_AUTHENTICATION = {
@@ -27,8 +28,16 @@ _OF_AUTHENTICATION = (
     "authenticationProviders",
     "tokenSecretKey",
     "tokenPublicKey",
+    "tokenPublicAlg",
+    "tokenAuthClaim",
+    "tokenAudienceClaim",
+    "tokenAudience",
+    "tokenAllowedClockSkewSeconds",
     "basicAuthConf",
     "openIDAllowedTokenIssuers",
+    "openIDAllowedAudiences",
+    "openIDRoleClaim",
+    "openIDAcceptedTimeLeewaySeconds",
     "openIDKeySetFile",
     "proxyRoles",
     "superUserRoles",
@@ -36,6 +45,10 @@ _OF_AUTHENTICATION = (
 """What many files of Pulsar have while authentication is off. Alone it protects nothing there either."""
 
 _OF_TLS = ("tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath")
+_OF_PORTS = {
+    "brokerServicePortTls": ("tlsProtocols", "tlsCiphers"),
+    "webServicePortTls": ("webServiceTlsProtocols", "webServiceTlsCiphers"),
+}
 
 
 class Access(NamedTuple):
@@ -51,6 +64,11 @@ class Access(NamedTuple):
         _check_effect(settings)
         internal = InternalToken()
         authentication = Authentication.from_settings(settings, internal)
+        if authentication.methods == {"tls"} and not _has_tls(settings):
+            raise InvalidSetting(
+                "authenticationProviders=tls needs brokerServicePortTls or webServicePortTls: on a port without TLS, no"
+                " client shows a certificate"
+            )
         return Access(authentication, rules_of(settings) if settings.authorizationEnabled else None, internal)
 
     def authorization(self, view: View) -> Authorization:
@@ -72,10 +90,13 @@ def without_effect(settings: TlsSettings) -> Iterator[str]:
         )
     if not _has_tls(settings):
         yield from _idle(settings, _OF_TLS, "no port has TLS: set brokerServicePortTls and webServicePortTls")
+    for port, names in _OF_PORTS.items():
+        if getattr(settings, port) is None:
+            yield from _idle(settings, names, f"{port} is empty")
 
 
 def _idle(settings: TlsSettings, names: tuple[str, ...], reason: str) -> Iterator[str]:
-    found = [name for name in names if getattr(settings, name).strip()]
+    found = [name for name in names if getattr(settings, name) != DEFAULTS[name]]
     if found:
         yield f"{', '.join(found)}: without effect, because {reason}"
 

@@ -87,6 +87,11 @@ class Authentication:
         return self._providers is not None
 
     @property
+    def methods(self) -> frozenset[str]:
+        """Those by which a client can log in."""
+        return frozenset(self._providers or ())
+
+    @property
     def challenge(self) -> str:
         """The header WWW-Authenticate of a refused request."""
         schemes = {"token": 'Bearer realm="pulsar"', "basic": 'Basic realm="pulsar", charset="UTF-8"'}

@@ -33,6 +33,9 @@ _OF_COMMANDS = {
 """Variables of other commands, which may share an environment with a broker."""
 
 _REFUSED_BY_WORDS = {name.replace("_", "").lower(): name for name in PROTECTING}
+_OF_LINKED_SERVICE = re.compile(
+    r"MAGNETAR_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR|START|END))?)", re.ASCII
+)
 _SECRETS = re.compile(
     r"TOKEN|(MAGNETAR|PULSAR)_\w*(token|passw|secret|credential|auth\w*param)\w*(?<!_file)(?<!path)", re.IGNORECASE
 )
@@ -63,7 +66,7 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
             if setting is not None:
                 found.pairs[setting] = environment[variable]
                 found.variables[setting] = variable
-            elif prefix and not (prefix == MAGNETAR_PREFIX and _belongs_elsewhere(variable)):
+            elif prefix and not _is_of_linked_service(variable, environment[variable]):
                 found.unknown.append(variable)
                 found.refused[_meant_by(variable, prefix)] = (variable, environment[variable])
             elif not prefix and variable in PROTECTING:  # other bare names are of other programs
@@ -96,6 +99,8 @@ def _setting_of(variable: str, prefix: str) -> str | None:
     return rest if rest in KINDS else None
 
 
-def _belongs_elsewhere(variable: str) -> bool:
+def _is_of_linked_service(variable: str, text: str) -> bool:
     """Docker and Kubernetes set variables for a linked service called magnetar."""
-    return variable.startswith(("MAGNETAR_SERVICE_", "MAGNETAR_PORT"))
+    if variable == "MAGNETAR_PORT":
+        return "://" in text
+    return _OF_LINKED_SERVICE.fullmatch(variable) is not None

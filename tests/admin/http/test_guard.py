@@ -24,7 +24,7 @@ def admin() -> Admin:
     return Admin(
         advertisedAddress="Advertised.Test",
         advertisedListeners=LISTENERS,
-        webServiceTrustedHosts="proxy.test, *.svc.test",
+        webServiceTrustedHosts="proxy.test, *.svc.test, *.rooted.test.",
     )
 
 
@@ -52,6 +52,8 @@ HOSTS = {
     "proxy.test": 200,
     "a.svc.test": 200,
     "a.b.svc.test.": 200,
+    "a.rooted.test": 200,
+    "a.rooted.test.": 200,
     "svc.test": 403,
     "asvc.test": 403,
     "evil.example": 403,

@@ -1,6 +1,6 @@
 """The guard of the HTTP port: which requests may be from a web page, and are refused before anything handles them.
 
-A browser sends requests to this port for any page that asks it to, so an address on loopback is no fence. Owns the
+A page can make a browser send requests to this port, so an address on loopback is no fence. Owns the
 names that the broker answers to, and what is read from the head of a request; a pure function of both. Who the client
 is, and what it may do, is not known here: the guard is on with and without authentication.
 
@@ -54,7 +54,7 @@ class Guard:
         names = {bind, settings.advertisedAddress, *own_names}
         for listener in settings.all_listeners():
             names.update(urlsplit(url).hostname or "" for url in listener.urls)
-        trusted = {name.strip().lower() for name in settings.webServiceTrustedHosts.split(",")}
+        trusted = {name.strip().lower().removesuffix(".") for name in settings.webServiceTrustedHosts.split(",")}
         self._names = {_plain(name) for name in names | trusted if name and not name.startswith("*.")}
         self._suffixes = tuple(name.removeprefix("*") for name in trusted if name.startswith("*."))
 
