@@ -26,6 +26,7 @@ TRANSPORT_HEADERS = ("connection", "content-encoding", "content-length", "date",
 # Headers for browsers, on every answer of ours and on none of Apache Pulsar's.
 GUARD_HEADERS = {
     "cache-control": "no-store",
+    "content-security-policy": "frame-ancestors 'none'",
     "cross-origin-resource-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }

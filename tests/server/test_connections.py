@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.admin.http.answer_headers import ANSWER_HEADERS
 from magnetar.bounds import ACCEPTED_PER_TURN, DESCRIPTORS_KEPT, HANDSHAKE_WAIT, HTTP_BODY_WAIT, HTTP_HEAD_WAIT
 from magnetar.server.admission.descriptors import Capacity, capacity, limit, raise_limit
 from magnetar.testing import TestBroker, broker
@@ -219,6 +220,8 @@ def _status_and_reason(client: socket.socket) -> tuple[int, str]:
     while piece := client.recv(65536):
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
+    assert all(f"{name.lower()}: {value}\r\n".encode() in head + b"\r\n" for name, value in ANSWER_HEADERS.items())
+    assert f"content-length: {len(body)}\r\n".encode() in head + b"\r\n"
     return int(head.split()[1]), json.loads(body)["reason"]
 
 
@@ -301,6 +304,7 @@ def test_bound_http_requests() -> None:
                 data += piece
             other.close()
             assert data.startswith((b"HTTP/1.1 503", b"HTTP/1.1 200"))
+            assert all(f"{name.lower()}: {value}\r\n".encode() in data for name, value in ANSWER_HEADERS.items())
             return b"1 requests are running, maxConcurrentHttpRequests is 1" in data
 
         wait_for(is_refused, "a second request is refused")

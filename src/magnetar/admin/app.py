@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
 from magnetar.access.proxy import on_behalf
 from magnetar.access_bounds import PASSWORD_WAIT
+from magnetar.admin.http.answer_headers import ANSWER_HEADERS
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
 from magnetar.admin.http.guard import Guard, check_body, may_be_browser
 from magnetar.admin.http.query import header_of, login_header_of, query_of
@@ -39,13 +40,6 @@ from magnetar.settings.listeners import Listener
 log = logging.getLogger(__name__)
 
 _JSON = "application/json"
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-"""Of every response. There are no CORS headers: pages of other sites read nothing."""
-
 TLS_EXTENSION = "magnetar.tls"
 """The key of a request's scope extensions under which the server tells the `common_name` of a client's certificate."""
 
@@ -92,7 +86,8 @@ class AdminApp:
             log.exception("%s %s failed", request.method, shown_path(request.url.path))
             response = _refused(500, f"unexpected {type(error).__name__}: see the broker's log")
         self._vitals.responded(response.status_code)
-        response.headers.update(_HEADERS)
+        for name, value in ANSWER_HEADERS.items():
+            response.headers.setdefault(name, value)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:

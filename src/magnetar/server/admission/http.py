@@ -16,12 +16,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from magnetar.admin.app import TLS_EXTENSION
+from magnetar.admin.http.answer_headers import ANSWER_HEADERS
 from magnetar.bounds import HTTP_BODY_WAIT, HTTP_HEAD_WAIT
 from magnetar.security.server_tls import common_name_of
 from magnetar.server.admission.seats import Seats
 
 _HEAD_S = HTTP_HEAD_WAIT.limit
 _BODY_S = HTTP_BODY_WAIT.limit
+
+_HEADERS = tuple(
+    (name.lower().encode(), value.encode())
+    for name, value in {"Content-Type": "application/json", "Connection": "close", **ANSWER_HEADERS}.items()
+)
+"""Of the answers that are made here."""
 
 Refused = Callable[[str, str], None]
 """A client and the reason why its connection was refused."""
@@ -97,9 +104,9 @@ class BoundedHttp(H11Protocol):
 
     def _end(self, status: bytes, reason: str) -> None:
         body = msgspec.json.encode({"reason": reason})
-        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        lines = [b"HTTP/1.1 " + status, *(b"%s: %s" % pair for pair in _HEADERS), b"content-length: %d" % len(body)]
         with contextlib.suppress(OSError, RuntimeError):
-            self.transport.write(head % (status, len(body)) + body)
+            self.transport.write(b"\r\n".join((*lines, b"", body)))
         self.transport.close()
 
 
@@ -131,8 +138,7 @@ class BoundedRequests:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if 0 < self._requests_max <= self._running:
             reason = f"{self._running} requests are running, maxConcurrentHttpRequests is {self._requests_max}"
-            headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.start", "status": 503, "headers": list(_HEADERS)})
             await send({"type": "http.response.body", "body": msgspec.json.encode({"reason": reason})})
             return
         self._running += 1
