@@ -253,11 +253,10 @@ def test_b6_protection_that_is_asked_for_and_missing_ends_the_start(
     assert main(["standalone", "--config", str(config), "--set", "kinitCommand=/opt/kinit"]) == 2
     assert capsys.readouterr() == (
         "",
-        f"magnetar: no start without protection that is asked for: bookkeeperTLSClientAuthentication=true of {config},"
-        " athenzDomainNames=shop of athenzDomainNames, encryptionRequireOnProducer=TRUE of"
-        " PULSAR_PREFIX_encryptionRequireOnProducer, tlsKeyStorePassword=(hidden) of MAGNETAR_TLS_KEY_STORE_PASSWORD,"
-        " kinitCommand=/opt/kinit of --set; this broker does not have them: to start without, remove the setting or"
-        " make it empty\n",
+        f"magnetar: bookkeeperTLSClientAuthentication=true ({config}), athenzDomainNames=shop (athenzDomainNames),"
+        " encryptionRequireOnProducer=TRUE (PULSAR_PREFIX_encryptionRequireOnProducer), tlsKeyStorePassword=(hidden)"
+        " (MAGNETAR_TLS_KEY_STORE_PASSWORD), kinitCommand=/opt/kinit (--set) ask for protection that this broker does"
+        " not have; to start without, remove the setting or make it empty\n",
     )
     assert started.settings is None
 
@@ -268,7 +267,10 @@ def test_a_misspelt_protection_ends_the_start(
     config = tmp_path / "broker.conf"
     config.write_text("authenticationEnbled=true\n")
     assert main(["standalone", "--config", str(config)]) == 2
-    assert f"authenticationEnbled=true of {config} (did you mean authenticationEnabled?)" in capsys.readouterr().err
+    assert (
+        f"authenticationEnbled=true ({config}; did you mean authenticationEnabled?) asks for protection"
+        in capsys.readouterr().err
+    )
     assert started.settings is None
 
 
@@ -329,6 +331,13 @@ def test_an_invalid_value_in_a_file_is_reported_with_the_file(
     assert capsys.readouterr().err == (
         f"magnetar: {config}: allowAutoTopicCreation=perhaps is not allowed: true or false\n"
     )
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_setting(started: Started, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("maxMessageSize=4096\n", encoding="utf-8-sig")
+    assert main(["standalone", "--config", str(config)]) == 7
+    assert started.settings == Settings(maxMessageSize=4096)
 
 
 def test_a_binary_file_is_rejected(started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

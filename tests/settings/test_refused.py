@@ -83,9 +83,23 @@ def test_a_name_that_looks_like_protection_asks_for_it(name: str) -> None:
 def test_the_sentence_names_source_setting_and_value_and_no_secret() -> None:
     secrets = ["tlsKeyStorePassword", "managedLedgerPassword", "bookkeeperClientAuthenticationParameters", "myToken"]
     text = str(refusal([("a.conf", "athenzDomainNames", "shop"), *(("a.conf", name, "s3cret") for name in secrets)]))
-    assert "athenzDomainNames=shop of a.conf" in text
-    assert "tlsKeyStorePassword=(hidden) of a.conf" in text
+    assert "athenzDomainNames=shop (a.conf)" in text
+    assert "tlsKeyStorePassword=(hidden) (a.conf)" in text
     assert "s3cret" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "suggestion"),
+    [
+        ("autenticationEnabled", "a.conf; did you mean authenticationEnabled?"),
+        ("tlsKeyStorePasword", "a.conf"),
+        ("athenzDomainName", "a.conf"),
+        ("athenzDomainNames", "a.conf"),
+        ("jwt", "a.conf; no setting of Apache Pulsar that is known here"),
+    ],
+)
+def test_only_a_setting_that_is_obeyed_is_suggested(name: str, suggestion: str) -> None:
+    assert f" ({suggestion}) asks for protection" in str(refusal([("a.conf", name, "true")]))
 
 
 @pytest.mark.parametrize("value", ["token:abc", "data:;base64,AAAA", "AAAA", "/AAA"])

@@ -137,10 +137,10 @@ def asks_for_protection(name: str, text: str) -> bool:
 
 def refusal(asked: Iterable[tuple[str, str, str]]) -> InvalidSetting:
     """The error for settings that cannot be obeyed: source, name and text of each."""
-    words = [f"{name}={_shown(name, text)} of {source}{_suggestion(name)}" for source, name, text in asked]
+    words = [f"{name}={_shown(name, text)} ({source}{_suggestion(name)})" for source, name, text in asked]
     return InvalidSetting(
-        f"no start without protection that is asked for: {', '.join(words)}; this broker does not have"
-        f" {'it' if len(words) == 1 else 'them'}: to start without, remove the setting or make it empty"
+        f"{', '.join(words)} {'asks' if len(words) == 1 else 'ask'} for protection that this broker does not have; to"
+        " start without, remove the setting or make it empty"
     )
 
 
@@ -228,10 +228,11 @@ def _json_of(text: str) -> dict[str, str]:
 
 
 def _suggestion(name: str) -> str:
-    if name in PROTECTING:
-        return ""
-    near = _nearest(name, 0.6)
-    return f" (did you mean {near}?)" if near else " (no setting of Apache Pulsar that is known here)"
+    """Only of a setting that is obeyed: another refused one would be no help."""
+    near = name if name in PROTECTING else _nearest(name, 0.6)
+    if near is None:
+        return "; no setting of Apache Pulsar that is known here"
+    return f"; did you mean {near}?" if near in KINDS else ""
 
 
 def _nearest(name: str, similarity: float) -> str | None:

@@ -264,7 +264,7 @@ def _from_file(config: str | None, warn: Callable[[str], None], asked: Asked) ->
     from magnetar.settings.properties_file import parse_properties
 
     try:
-        text = Path(config).read_text(encoding="utf-8")
+        text = Path(config).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InvalidSetting(f"--config {config} cannot be read: {reason}") from error
