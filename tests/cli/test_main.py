@@ -33,7 +33,7 @@ class Started:
         self.rest: dict[str, object] = {}
         self.failure: BaseException | None = None
 
-    def run_standalone(self, settings: Settings, data: Path | None, **rest: object) -> int:
+    def run_standalone(self, settings: Settings, data: Path, **rest: object) -> int:
         if self.failure:
             raise self.failure
         self.settings, self.data, self.rest = settings, data, rest

@@ -15,7 +15,7 @@ from magnetar.access import decision
 TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")
 THREATS = (
-    "A web page in the browser of somebody on this machine",
+    "A web page in the browser of a user of this machine",
     "Another user of the machine",
     "A neighbour on the network",
     "A stolen token",

@@ -107,7 +107,7 @@ class HttpServer:
             ws="none",
             log_config=None,
             access_log=False,
-            proxy_headers=False,  # anyone could name another address
+            proxy_headers=False,  # any client could name another address
             server_header=False,
             timeout_graceful_shutdown=2,
         )

@@ -55,7 +55,7 @@ _TERMINATED = _SIGNAL.format(signal.SIGTERM.name)
 
 def run_standalone(
     settings: Settings,
-    data: Path | None,
+    folder: Path,
     *,
     cluster: str | None,
     rename_cluster: bool,
@@ -72,7 +72,6 @@ def run_standalone(
     """
     import uvloop
 
-    folder = data or Path("data/standalone")
     ports = Ports(port, http_port, settings.brokerServicePortTls, settings.webServicePortTls)
     check_ports(settings, ports)
     access = Access.from_settings(settings)

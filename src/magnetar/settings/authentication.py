@@ -1,4 +1,4 @@
-"""Settings of authentication: who a client is. Pulsar's names, and those of its providers.
+"""Settings of authentication: the role of a client. Pulsar's names, and those of its providers.
 
 They are a part of `Settings`, which inherits them. `access.authentication` obeys them.
 """
@@ -20,14 +20,14 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     authenticationEnabled: Annotated[
         bool,
-        Flag("Only clients that prove who they are, by one of `authenticationProviders`, are served."),
+        Flag("Only clients that prove a role, by one of `authenticationProviders`, are served."),
     ] = False
     authenticationProviders: Annotated[
         str,
         Text(
             _LINE,
             "token, basic, tls and openid, or Pulsar's names of their classes, separated by commas",
-            "How clients may prove who they are; of several for the same method, the first that accepts one counts.",
+            "How clients may prove a role; of several for the same method, the first that accepts one counts.",
         ),
     ] = ""
     authenticationRefreshCheckSeconds: Annotated[

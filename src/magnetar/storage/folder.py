@@ -1,4 +1,4 @@
-"""The data folder: whose it is, who may look into it, and which format it has.
+"""The data folder: its owner, its access rights and its format.
 
 Owns the marker file and the access rights. Does not know what RocksDB keeps in the folder.
 
@@ -116,7 +116,7 @@ def protect_folder(path: Path) -> str | None:
     """Deny other users the access to an existing folder; returns a warning if they had it.
 
     Rights of the group alone are the operator's decision, as for volumes of containers: they stay. Raises StorageError
-    if the folder belongs to another user and anybody may write to it.
+    if the folder belongs to another user and every user may write to it.
     """
     try:
         found = path.stat()

@@ -223,7 +223,9 @@ def test_pulsars_client_conf(
     assert run("--client-conf", str(file)) == 0
     monkeypatch.setenv("PULSAR_CLIENT_CONF", str(file))
     assert run() == 0
-    assert [login for _, login in web.received] == [f"Bearer {TOKEN}"] * 2
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert run() == 0
+    assert [login for _, login in web.received] == [f"Bearer {TOKEN}"] * 3
     file.write_text(f"webServiceUrl={web.url}/\nproxyServiceUrl=pulsar://proxy:6650\n")
     assert "has proxyServiceUrl, which this program does not have" in fails(capsys, "tenants", "list")
 

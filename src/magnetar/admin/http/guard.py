@@ -1,8 +1,8 @@
 """The guard of the HTTP port: which requests may be from a web page, and are refused before anything handles them.
 
 A page can make a browser send requests to this port, so an address on loopback is no fence. Owns the
-names that the broker answers to, and what is read from the head of a request; a pure function of both. Who the client
-is, and what it may do, is not known here: the guard is on with and without authentication.
+names that the broker answers to, and what is read from the head of a request; a pure function of both. Knows
+neither the role of a client nor its rights: the guard is on with and without authentication.
 
 Against DNS rebinding (a page of `evil.example`, whose name suddenly means this machine) the `Host` has to be a name
 of this broker. An IP address is always one: a browser that has it in `Host` did connect to that address. Ports are
@@ -33,7 +33,7 @@ _AUTHORITY = re.compile(
 _JSON = re.compile(r"application/(?:json|[-.\w]+\+json)", re.ASCII)  # Java's admin client has one of the second kind
 _READING = ("GET", "HEAD")
 _ECHOING = ("TRACE", "TRACK")  # a page would see headers in the answer that it may not see
-_OWN_SITE = ("same-origin", "none")  # a page of ours; a person who typed the address
+_OWN_SITE = ("same-origin", "none")  # a page of ours; an address that a user typed
 
 _OF_BROWSERS = ("origin", "sec-fetch-site", "sec-fetch-mode", "referer", "cookie", "range", "accept-language")
 _BROWSERS = re.compile(r"Mozilla/|Opera/|AppleCoreMedia/|stagefright/", re.IGNORECASE)

@@ -149,7 +149,7 @@ def _read(file: Path) -> tuple[str, int]:
     if len(content) > FILE_SIZE_MAX:
         raise InvalidSetting(f"{file} exceeds the size limit of a file of profiles, {FILE_SIZE_MAX} bytes")
     try:
-        return content.decode(), mode
+        return content.decode("utf-8-sig"), mode
     except UnicodeDecodeError:
         raise InvalidSetting(f"{file} is not UTF-8 text") from None
 

@@ -1,1 +1,1 @@
-"""Who is let in: room for connections, acceptors of ports, and limits of HTTP connections."""
+"""Admission of connections: their number, acceptors of ports, and limits of HTTP connections."""
