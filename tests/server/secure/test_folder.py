@@ -143,10 +143,12 @@ def test_of_two_first_starts_in_an_existing_folder_both_have_the_files_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = SecureFolder(tmp_path), SecureFolder(tmp_path)
-    flock = fcntl.flock
+    flock, making = fcntl.flock, tmp_path / ".secure-1"
+    making.mkdir()
 
     def be_second(file: int, operation: int) -> None:
         monkeypatch.setattr(fcntl, "flock", flock)
+        making.rmdir()
         other.prepare(NAMES, NOW_MS)
         flock(file, operation)
 
@@ -260,11 +262,13 @@ def test_a_damaged_key_of_the_authority_is_named(folder: SecureFolder) -> None:
 
 def test_a_folder_of_other_things_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
+    tmp_path.chmod(0o755)
     with pytest.raises(InvalidSetting, match=r"is not empty and has no ca.pem: give a new folder"):
         SecureFolder(tmp_path).prepare(NAMES, NOW_MS)
     with pytest.raises(InvalidSetting, match=r"Not a directory"):
         SecureFolder(tmp_path / "file").prepare(NAMES, NOW_MS)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
 
 
 @pytest.mark.parametrize("name", ["admin.token", "ca.key", "."])
@@ -299,6 +303,15 @@ def test_what_another_user_owns_is_refused(folder: SecureFolder, name: str) -> N
     with pytest.raises(InvalidSetting, match=r"it belongs to another user of this machine \(65534\)"):
         folder.prepare(NAMES | {"new"}, NOW_MS)
     assert content(folder) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of other users")
+def test_an_empty_folder_of_another_user_stays_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    os.chown(tmp_path, 65534, -1)
+    with pytest.raises(InvalidSetting, match=r"it belongs to another user of this machine \(65534\)"):
+        SecureFolder(tmp_path).prepare(NAMES, NOW_MS)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755 and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("user", [0, 4711])

@@ -117,7 +117,7 @@ class SecureFolder:
         try:
             if not self.path.exists():
                 self._make_beside(hosts, now_ms)
-            elif self._is_empty():
+            elif not (self.path / AUTHORITY).exists():
                 self._make_inside(hosts, now_ms)
             self._check_folder()
             self.renew(hosts, now_ms)
@@ -220,13 +220,13 @@ class SecureFolder:
             raise InvalidSetting(f"--secure {self.path} cannot be made: {error.strerror or error}") from error
 
     def _make_inside(self, hosts: frozenset[str], now_ms: int) -> None:
-        """In a folder that is there already, and may be a mount point, a link, or all that may be written."""
-        with contextlib.suppress(OSError):  # a folder of root, whose group this user has
-            self.path.chmod(_FOLDER_MODE)
-        _check_owner(self.path)
+        """In an empty folder that is there already: a mount point, behind a link, or all that may be written."""
         with _locked(self.path):
-            if not self._is_empty():
-                return  # another broker was first
+            if set(os.listdir(self.path)) - _IGNORED:
+                return  # another broker was first, or it is no folder for this
+            if self.path.stat().st_uid == os.geteuid():
+                self.path.chmod(_FOLDER_MODE)
+            _check_owner(self.path)
             with self._made(self.path, hosts, now_ms) as new:
                 self._take_from(new)
 
@@ -256,9 +256,6 @@ class SecureFolder:
             for name in names:
                 (self.path / name).unlink(missing_ok=True)
             raise
-
-    def _is_empty(self) -> bool:
-        return not set(os.listdir(self.path)) - _IGNORED
 
     def _check_folder(self) -> None:
         if not self.path.is_dir():
