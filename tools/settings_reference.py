@@ -64,11 +64,13 @@ later source counts: `--set encryptionRequireOnProducer=false` starts with a fil
 
 Without authentication the broker serves only its own machine. A `bindAddress` that others reach needs
 `authenticationEnabled=true`, or `--without-authentication` (`withoutAuthentication=true`); without either the start
-ends, and the `0.0.0.0` that Pulsar's own files have is ignored with a warning.
+ends, and the `0.0.0.0` that Pulsar's own files have is ignored with a warning. An
+`anonymousUserRole` that may do everything counts as no authentication.
 
 Every user of a machine sees the arguments of every process, so `--set` takes no secret, only where it is kept: `file:`
 or a path. The data folder is for the broker's user only, and a file
-with a secret that every user can read ends the start; root's, on a mount of its own, as in containers, is taken.
+with a secret that every user can read ends the start, and so does a file of `--config` that every
+user can write; root's, on a mount of its own, as in containers, is taken.
 
 ## Networks
 
