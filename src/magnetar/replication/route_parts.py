@@ -111,7 +111,7 @@ def kept_by(namespace: RouteParts, topic: RouteParts) -> RouteParts:
 
 
 def _conjunction(conditions: Iterable[str]) -> str:
-    """A condition may end in a comment, which a line break ends."""
+    """A condition may end in a comment, which a line break ends: `where_calls` refuses those that it does not end."""
     found = list(dict.fromkeys(text for text in conditions if text))
     return found[0] if len(found) == 1 else " AND ".join(f"({text}\n)" for text in found)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.bounds import CONDITION_DEPTH, CONDITION_SIZE
 from magnetar.errors import InvalidSetting
-from magnetar.replication.where_calls import NOT_ALLOWED, near, plain_calls, problems
+from magnetar.replication.where_calls import CONTINUED_LINE, NOT_ALLOWED, continues_line, near, plain_calls, problems
 from magnetar.replication.where_limits import limit_problems
 from magnetar.replication.where_tree import tree_of
 
@@ -64,6 +64,8 @@ _PARTS = frozenset(_PART_NAMES.split())
 _SESSION = frozenset(
     {"CurrentUser", "CurrentRole", "SessionUser", "CurrentCatalog", "CurrentDatabase", "CurrentSchema"}
 )
+_OPERATORS = frozenset({"Collate"})
+"""Operators that are no functions for Spark, although they are for the parser."""
 
 
 def check_where(expression: str, fields: Collection[str] | None = None) -> None:
@@ -74,6 +76,8 @@ def check_where(expression: str, fields: Collection[str] | None = None) -> None:
         raise _wrong(expression, f"has {len(expression)} characters, more than {WHERE_SIZE_MAX}")
     if VARIABLE in expression:
         raise _wrong(expression, f"has {VARIABLE} at {expression.index(VARIABLE)}, {NO_VARIABLES}")
+    if continues_line(expression):
+        raise _wrong(expression, CONTINUED_LINE)
     with _quiet_parser():
         tree = _parsed(expression)
         for problem in _forbidden(tree):
@@ -115,7 +119,7 @@ def _parsed(expression: str) -> exp.Expr:
     try:
         tokens = dialect.tokenize(expression)
     except TokenError:
-        raise _wrong(expression, "has a quote that is not closed") from None
+        raise _wrong(expression, "has a quote or a comment that is not closed") from None
     if not tokens:
         raise _wrong(expression, "is only a comment")
     for problem in problems(tokens):
@@ -159,7 +163,7 @@ def _forbidden(tree: exp.Expr) -> Iterator[str]:
             yield "has a subquery: only columns of the message are allowed"
         elif isinstance(node, over_many):
             yield f"has {_shown(node)}, over many messages: a condition is about one"
-        elif name in _SESSION or not (isinstance(node, called) or name in _PARTS):
+        elif name in _SESSION | _OPERATORS or not (isinstance(node, called) or name in _PARTS):
             yield f"has {_shown(node)} ({name}), which {NOT_ALLOWED}"
         elif depth > DEPTH_MAX:
             yield f"is nested more than {DEPTH_MAX} levels deep"

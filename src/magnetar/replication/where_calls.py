@@ -1,8 +1,8 @@
-"""Calls in a condition, by its tokens: what is called must be on the list, and nothing may be nested too deeply.
+"""Calls, signs and comments in a condition, by its tokens: what is called, and each sign, must be on the list.
 
 Runs before the parser, in time that is linear in the length: the parser tries many things at each bracket, and takes
-exponential time for some that are nested deeply. Owns the names of calls, and the syntax that has brackets too. Knows
-nothing of the grammar.
+exponential time for some that are nested deeply. Owns the names of calls, the syntax that has brackets too, the signs,
+and comments that Spark ends elsewhere than our parser. Knows nothing of the grammar.
 """
 
 from __future__ import annotations
@@ -28,12 +28,23 @@ _MANY = frozenset({"any", "all", "some"})
 _MANY_AFTER = frozenset({"like", "ilike"})
 _SIZED_TYPES = frozenset({"decimal", "dec", "numeric", "char", "character", "varchar"})
 _SIGNS = frozenset("!%&()*+,-./:<=>?@[]^{|}~")
+_SIGN_LIST = "( ) [ ] , . ; { } : :: -> + - * / % & | ^ ~ || ! = == <=> <> != < <= > >="
+_ALLOWED_SIGNS = frozenset(_SIGN_LIST.split())
+_ENDING_OPERAND = frozenset({")", "]"})
 _WORD_LIST = """
 and or not in like ilike rlike regexp between case when then else is from div escape distinct both leading trailing
 placing for
 """
 _WORDS = frozenset(_WORD_LIST.split())
 """Words of the syntax that may be followed by a bracket."""
+
+_CONTINUED = "\\\n"
+CONTINUED_LINE = "has a backslash before a line break, after which Spark goes on with a comment"
+
+
+def continues_line(where: str) -> bool:
+    """Whether Spark may read a comment beyond its line. A condition may be followed by a line break, and by another."""
+    return _CONTINUED in f"{where}\n"
 
 
 def problems(tokens: Sequence[Token]) -> Iterator[str]:
@@ -42,6 +53,8 @@ def problems(tokens: Sequence[Token]) -> Iterator[str]:
     literals = {TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER}
     depth = 0
     for at, token in enumerate(tokens):
+        if any("/*" in comment for comment in token.comments):
+            yield f"has a /* in a comment near {token.start}: Spark may end the comment elsewhere"
         if token.token_type in literals:
             continue
         is_quoted = token.token_type is TokenType.IDENTIFIER
@@ -56,6 +69,10 @@ def problems(tokens: Sequence[Token]) -> Iterator[str]:
             depth -= 1
         elif token.token_type is TokenType.SEMICOLON:
             yield f"has a ; at {token.start}: only one condition is allowed"
+        elif not re.search(r"\w", text) and text not in _ALLOWED_SIGNS:
+            yield f"has {text} at {token.start}, which {NOT_ALLOWED}"
+        if text == "[" and not is_quoted and not _follows_operand(tokens, at):
+            yield f"has a list at {token.start} that is not written as array(…), which {NOT_ALLOWED}"
         if depth > CONDITION_DEPTH.limit:
             yield f"is nested more than {CONDITION_DEPTH.limit} levels deep at {token.start}"
         if text == "(" and not is_quoted and any(_is(tokens, at + 1, word) for word in _QUERIES):
@@ -89,6 +106,19 @@ def _is(tokens: Sequence[Token], at: int, text: str) -> bool:
 
     others = {TokenType.STRING, TokenType.RAW_STRING, TokenType.IDENTIFIER}
     return 0 <= at < len(tokens) and tokens[at].text.lower() == text and tokens[at].token_type not in others
+
+
+def _follows_operand(tokens: Sequence[Token], at: int) -> bool:
+    """Whether there may be a value before this token."""
+    from sqlglot import TokenType
+
+    if at == 0:
+        return False
+    before = tokens[at - 1]
+    if before.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING):
+        return True
+    text = before.text.lower()
+    return text in _ENDING_OPERAND or not (text in _WORDS or _SIGNS.issuperset(text))
 
 
 def _is_size(tokens: Sequence[Token], at: int) -> bool:

@@ -231,7 +231,7 @@ def test_b1_a_topics_route_policy_does_not_hide_its_namespaces_mask(geo: Command
     [
         (("set-route", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' has no field name"),
         (("set-route", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
-        (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "has a quote that is not closed"),
+        (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "has a quote or a comment that is not closed"),
         (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
         (("set-route", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
         (("set-route", NAMESPACE, "--to", "a", "--refused", "park"), 1, "cluster a is the local cluster"),

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from magnetar.errors import InvalidSetting
 from magnetar.pipelines.filter.allowed import NotAllowed, check_analysed, check_parsed
+from magnetar.replication.route_parts import RouteParts, in_force
 from magnetar.replication.spark_functions import FUNCTIONS, OPTIONS
 from magnetar.replication.where import check_where
 from magnetar.replication.where_limits import GROWTH_MAX, MESSAGE_SIZE_MIN
@@ -170,6 +171,7 @@ BYPASSES = [
     "\\u0072eflect('java.lang.System', 'exit') IS NULL",
     "\uff52eflect('java.lang.System', 'exit') IS NULL",
     "ref\u200blect('java.lang.System', 'exit') IS NULL",
+    "/* /*+ */ reflect('java.lang.System', 'exit') IS NULL OR '*/ n = 1 -- ' = s",
     "repeat('x', 2147483647) = s",
     "repeat('x', n) = s",
     "repeat('x', (1000 * 1000000)) = s",
@@ -187,6 +189,30 @@ BYPASSES = [
 def test_no_code_by_a_condition(spark: SparkSession, where: str) -> None:
     assert set_refusal(where)
     assert parse_refusal(spark, where)
+
+
+NAMESPACE, TOPIC = "n = 1", "s = 'public'"
+ROWS = [(1, "secret"), (1, "public"), (2, "public")]
+
+
+@pytest.mark.parametrize("comment", ["", " -- x", " --", " /* x */", " -- C:\\data", " -- '", " -- \\\r", " -- x\n\n"])
+def test_the_conditions_of_a_namespace_and_its_topic_both_hold(spark: SparkSession, comment: str) -> None:
+    for namespace, topic in ((NAMESPACE + comment, TOPIC), (NAMESPACE, TOPIC + comment)):
+        assert set_refusal(namespace) == set_refusal(topic) == ""
+        where = in_force(RouteParts(where=namespace), RouteParts(where=topic)).where
+        assert parse_refusal(spark, where) == ""
+        assert spark.createDataFrame(ROWS, "n int, s string").where(F.expr(where)).collect() == [(1, "public")]
+
+
+def test_a_comment_takes_no_condition_with_it(spark: SparkSession) -> None:
+    """For Spark, a backslash before a line break continues a comment. Such conditions may be stored."""
+    namespace = f"{NAMESPACE} -- C:\\data\\"
+    where = in_force(RouteParts(where=namespace), RouteParts(where=TOPIC)).where
+    assert spark.createDataFrame(ROWS, "n int, s string").where(F.expr(where)).count() == 2
+    for text in (where, f"{NAMESPACE} --\\\n AND {TOPIC}"):
+        assert "has a backslash before a line break" in parse_refusal(spark, text)
+        assert "has a backslash before a line break" in set_refusal(text)
+    assert "has a backslash before a line break" in set_refusal(namespace)
 
 
 @pytest.mark.parametrize("where", [*GROWING, *(where for refused in ARGUMENTS.values() for where in refused)])

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from magnetar.bounds import CONDITION_SIZE
 from magnetar.replication.spark_functions import FUNCTIONS
 from magnetar.replication.where import NO_VARIABLES, VARIABLE
-from magnetar.replication.where_calls import MAY_CALL, NOT_ALLOWED
+from magnetar.replication.where_calls import CONTINUED_LINE, MAY_CALL, NOT_ALLOWED, continues_line
 from magnetar.replication.where_limits import DEPTH_MAX, NodeKind, SyntaxNode, limit_problems
 
 _CATALYST = "org.apache.spark.sql.catalyst."
@@ -115,6 +115,8 @@ def check_parsed(spark: SparkSession, where: str) -> frozenset[str]:
         raise NotAllowed(f"it has {len(where)} characters, more than {_SIZE_MAX}")
     if VARIABLE in where:
         raise NotAllowed(f"it has {VARIABLE}, {NO_VARIABLES}")
+    if continues_line(where):
+        raise NotAllowed(f"it {CONTINUED_LINE}")
     session: Any = spark._jsparkSession
     tree = _Tree()
     root = tree.part(session.sessionState().sqlParser().parseExpression(where))
