@@ -8,7 +8,7 @@ import pytest
 from sqlglot.dialects.dialect import Dialect
 
 from magnetar.errors import InvalidSetting
-from magnetar.replication.spark_functions import OPTIONS
+from magnetar.replication.spark_functions import OPTIONS, PATTERNS
 from magnetar.replication.where import check_where
 from magnetar.replication.where_limits import NodeKind, SyntaxNode, limit_problems
 from magnetar.replication.where_tree import tree_of
@@ -66,6 +66,9 @@ def test_the_tree_of_tokens(where: str, tree: SyntaxNode) -> None:
         "exists(split(a, ','), x -> lower(trim(x)) IN (lower(b), lower(c)) OR x || '-' || b = c)",
         "exists(from_json(a, 'i array<struct<tags: array<string>>>').i, x -> exists(x.tags, y -> y = 'z'))",
         "exists(filter(split(a, ','), x -> length(x) > 1), x -> startswith(x, concat(b, '-')))",
+        "a LIKE 'x%' AND a NOT LIKE ALL ('x/%', 'y') OR a LIKE '/%' ESCAPE '/' OR a RLIKE r'x.*' OR like(a, 'x')",
+        "NOT rlike(a, 'x') AND a = 'x' AND NOT like(a, '_') AND regexp(a, 'x') AND a REGEXP 'x' AND a LIKE 'x' || 'y'",
+        "date_format(t, 'yyyy') = '2020' AND to_timestamp(a) > to_timestamp(b, 'yyyy') AND unix_timestamp() > 1",
         "arrays_overlap(split(a, ','), split(b, ',')) AND array_contains(split(a, ' '), b)",
         "exists(items, x -> exists(x.tags, y -> lower(y) = lower(x.name)))",
         "exists(array('" + "', '".join(f"name-{number}" for number in range(100)) + "'), x -> contains(a, x))",
@@ -140,6 +143,21 @@ ARGUMENTS = {
     ],
     "argument 3 than a text": ["replace(a, 'x', b) = b", "regexp_replace(a, 'x', concat('y', b)) = b"],
     "argument 2 than a text": ["array_join(a, b) = b"],
+    "calls date_format with another argument 2 than a text": ["date_format(t, a) = b", "date_format(t, a || 'y') = b"],
+    "calls regexp_replace with another argument 2 than a text": ["regexp_replace(a, b, 'x') = b"],
+    "calls str_to_map with another argument 3 than a text": ["str_to_map(a, ',', b)['x'] = b"],
+    "calls like with another argument 2 than a text": ["like(a, b)", "NOT like(a, upper(b))", "a = 'x' AND like(a, b)"],
+    "has LIKE with another pattern than a text": [
+        "a LIKE b",
+        "a NOT LIKE (b)",
+        "a LIKE 'x' || b",
+        "a LIKE ANY ('x', b)",
+        "a NOT LIKE ALL (lower(b), 'x')",
+        "a LIKE b ESCAPE '/'",
+        "exists(items, x -> x LIKE a)",
+    ],
+    "has ILIKE with another pattern than a text": ["a ILIKE concat('x', b)"],
+    "has RLIKE with another pattern than a text": ["a RLIKE b", "a RLIKE CASE WHEN a THEN 'x' ELSE b END"],
     "argument 1 than a text": ["concat_ws(a, b, b) = b", "schema_of_json(repeat('[', 99)) = b"],
     "regexp_replace with a $": ["regexp_replace(a, '(?=(.*))', '$1') = b"],
     "than a text of plain types": [
@@ -167,6 +185,16 @@ ARGUMENTS = {
 def test_arguments_that_must_be_literals(reason: str, where: str) -> None:
     with pytest.raises(InvalidSetting, match=re.escape(reason)):
         check_where(where)
+
+
+@pytest.mark.parametrize("function", PATTERNS)
+def test_a_pattern_is_not_one_of_the_message(function: str) -> None:
+    for at in PATTERNS[function]:
+        arguments = [*["'x'"] * at, "a"]
+        with pytest.raises(
+            InvalidSetting, match=f"calls {function} with another argument {at + 1} than a text in quotes"
+        ):
+            check_where(f"{function}({', '.join(arguments)}) IS NULL")
 
 
 @pytest.mark.parametrize("name", ["maxColumns", "maxCharsPerColumn", "inputBufferSize", "compression", "samplingRatio"])

@@ -82,6 +82,36 @@ INSERTED: Mapping[str, tuple[int, ...]] = {
 }
 """Arguments that must be literal texts, since the result may have them many times."""
 
+PATTERNS: Mapping[str, tuple[int, ...]] = {
+    "date_format": (1,),
+    "from_unixtime": (1,),
+    "ilike": (1,),
+    "like": (1,),
+    "parse_url": (2,),
+    "regexp": (1,),
+    "regexp_count": (1,),
+    "regexp_extract": (1,),
+    "regexp_instr": (1,),
+    "regexp_like": (1,),
+    "regexp_replace": (1,),
+    "regexp_substr": (1,),
+    "rlike": (1,),
+    "split": (1,),
+    "str_to_map": (1, 2),
+    "to_char": (1,),
+    "to_date": (1,),
+    "to_timestamp": (1,),
+    "to_timestamp_ltz": (1,),
+    "to_timestamp_ntz": (1,),
+    "to_unix_timestamp": (1,),
+    "to_varchar": (1,),
+    "try_parse_url": (2,),
+    "try_to_date": (1,),
+    "try_to_timestamp": (1,),
+    "unix_timestamp": (1,),
+}
+"""Arguments that must be literal texts, since Spark compiles each that it meets, and keeps formats of times."""
+
 SAMPLES: Mapping[str, tuple[int, ...]] = {"schema_of_csv": (0,), "schema_of_json": (0,)}
 """Arguments that must be literal texts, since Spark reads them when it analyses."""
 

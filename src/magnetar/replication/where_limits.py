@@ -20,6 +20,7 @@ from magnetar.replication.spark_functions import (
     INSERTED,
     OPTION_NAMES,
     OPTIONS,
+    PATTERNS,
     SAMPLES,
     SCALES,
     SIZES,
@@ -62,6 +63,7 @@ class NodeKind(Enum):
     TEXT = auto()  # a literal; NULL is an empty one
     NUMBER = auto()  # a literal
     LAMBDA = auto()  # its part is the body
+    PATTERN = auto()  # of LIKE and its like, which `text` names
     SCALAR = auto()  # an operator with a small result, as a comparison
     LOGICAL = auto()  # AND and OR, which take one part after another
     SEVERAL = auto()  # a value made of its parts
@@ -83,6 +85,8 @@ def limit_problems(tree: SyntaxNode) -> Iterator[str]:
         todo += reversed(part.parts)
         if part.kind is NodeKind.CALL:
             yield from _argument_problems(part.text, part.parts)
+        elif part.kind is NodeKind.PATTERN and not all(_is_text(pattern) for pattern in part.parts or [part]):
+            yield f"has {part.text.upper()} with another pattern than a text in quotes"
     try:
         _weight(tree)
     except _TooLarge as error:
@@ -102,7 +106,7 @@ def _argument_problems(name: str, arguments: Sequence[SyntaxNode]) -> Iterator[s
     at = STARTS.get(name)
     if at is not None and not (len(arguments) > at and _is_number(arguments[at])):
         yield f"calls {name} with another start than a number, which must be argument {at + 1}"
-    for at in INSERTED.get(name, SAMPLES.get(name, ())):
+    for at in (*INSERTED.get(name, ()), *PATTERNS.get(name, ()), *SAMPLES.get(name, ())):
         if len(arguments) > at and arguments[at].kind is not NodeKind.TEXT:
             yield f"calls {name} with another argument {at + 1} than a text in quotes"
     if name == "regexp_replace" and len(arguments) > 2 and "$" in arguments[2].text:
@@ -119,6 +123,12 @@ def _is_small(arguments: Sequence[SyntaxNode], at: int, *, is_optional: bool) ->
     digits = arguments[at].text.removeprefix("-")
     is_number = arguments[at].kind is NodeKind.NUMBER and digits.isascii() and digits.isdigit()
     return is_number and len(digits) < 10 and int(digits) <= CONDITION_NUMBER.limit
+
+
+def _is_text(part: SyntaxNode) -> bool:
+    """Whether it is one text, or several as for LIKE ANY."""
+    is_list = part.kind is NodeKind.SEVERAL and bool(part.parts)
+    return part.kind is NodeKind.TEXT or (is_list and all(_is_text(inner) for inner in part.parts))
 
 
 def _is_number(part: SyntaxNode) -> bool:

@@ -6,7 +6,7 @@ It has no grammar: all that is between AND, OR and commas is one part, which is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.replication.where_limits import NodeKind, SyntaxNode
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _COMPARING_SIGNS = "in like ilike rlike regexp between is = == <=> <> != < <= > >="
+_MATCHING_SIGNS = "like ilike rlike regexp"
 _CALCULATING_SIGNS = "+ - * / % div & | ^ ~"
 _SILENT_WORDS = "true false distinct from for both leading trailing placing escape interval any some all"
 _COMPARING = frozenset(_COMPARING_SIGNS.split())
+_MATCHING = frozenset(_MATCHING_SIGNS.split())
 _CALCULATING = frozenset(_CALCULATING_SIGNS.split())
 _SILENT = frozenset(_SILENT_WORDS.split())
 _LOGICAL = frozenset({"and", "or", "not", "!"})
@@ -39,13 +41,25 @@ class _Clause:
 
     def __init__(self) -> None:
         self.operands: list[list[SyntaxNode]] = [[]]
+        self.separators = [""]  # the sign before each operand
         self.signs: set[str] = set()
+
+    def separate(self, sign: str) -> None:
+        self.operands.append([])
+        self.separators.append(sign)
 
     @property
     def part(self) -> SyntaxNode:
         if self.signs & _COMPARING or (self.signs & _CALCULATING and _JOINING not in self.signs):
-            return SyntaxNode(NodeKind.SCALAR, "", tuple(_several(parts) for parts in self.operands if parts))
+            return SyntaxNode(NodeKind.SCALAR, "", tuple(self._compared()))
         return _several([part for parts in self.operands for part in parts])
+
+    def _compared(self) -> Iterator[SyntaxNode]:
+        for sign, parts in zip(self.separators, self.operands, strict=True):
+            if sign in _MATCHING:
+                yield SyntaxNode(NodeKind.PATTERN, sign, tuple(parts))
+            elif parts:
+                yield _several(parts)
 
 
 class _Reader:
@@ -84,14 +98,14 @@ class _Reader:
         clauses = [_Clause()]
         while not self.is_at_end and (word := self._word()) not in _SEPARATING | _CLOSING:
             clause = clauses[-1]
-            is_sign = word in _COMPARING | _CALCULATING and (bool(clause.operands[-1]) or not self._is_negative())
+            is_sign = word in _COMPARING | _CALCULATING and not self._begins_operand(clauses)
             if word == "->":
                 self._at += 1
                 return SyntaxNode(NodeKind.LAMBDA, "", (self._sequence(),))
             if word in _LOGICAL:
                 clauses.append(_Clause())
             elif is_sign:
-                clause.operands.append([])
+                clause.separate(word)
             if is_sign or word == _JOINING:
                 clause.signs.add(word)
             if is_sign or word in _LOGICAL or word == _JOINING:
@@ -101,6 +115,13 @@ class _Reader:
         if len(clauses) == 1:
             return clauses[0].part
         return SyntaxNode(NodeKind.LOGICAL, "", tuple(clause.part for clause in clauses))
+
+    def _begins_operand(self, clauses: Sequence[_Clause]) -> bool:
+        """Whether what would be a sign is the one of a number, or the name of a function as in like(a, 'x')."""
+        if clauses[-1].operands[-1]:
+            return False
+        is_infix = self._word(-1) == "not" and len(clauses) > 1 and bool(clauses[-2].operands[-1])
+        return self._is_negative() or (self._word() in _MATCHING and self._word(1) == "(" and not is_infix)
 
     def _is_negative(self) -> bool:
         following = self._tokens[self._at + 1 : self._at + 2]

@@ -56,6 +56,7 @@ _KINDS = {
     **{_EXPRESSIONS + name: NodeKind.SCALAR for name in _SMALL.split()},
     **{_EXPRESSIONS + name: NodeKind.LOGICAL for name in _LOGICAL.split()},
 }
+_MATCHES = {_EXPRESSIONS + name: name.lower() for name in ("Like", "ILike", "RLike")}
 _ANALYSED = frozenset(
     _EXPRESSIONS + name
     for name in f"""
@@ -147,6 +148,8 @@ class _Tree:
         parts = tuple(self.part(child, depth + 1) for child in _each(node.children()))
         if name == _CAST:
             text, parts = "cast", (*parts, SyntaxNode(NodeKind.TEXT, node.dataType().sql()))
+        if name in _MATCHES:
+            parts = (parts[0], SyntaxNode(NodeKind.PATTERN, _MATCHES[name], parts[1:]))
         return SyntaxNode(_KINDS.get(name, NodeKind.SEVERAL), text, parts)
 
 
