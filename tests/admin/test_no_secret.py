@@ -28,7 +28,7 @@ def world() -> Admin:
         template().storage.crash(),
         brokerClientAuthenticationPlugin="AuthenticationToken",
         brokerClientAuthenticationParameters=f"token:{OF_SETTINGS}",
-        replicationTrustedClusters="west",
+        replicationTrustedClusters="west=http://west:8080",
         tokenSecretKey=SECRET_SETTING,
         basicAuthConf=f"/etc/{KEY}",
     )

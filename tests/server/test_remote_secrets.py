@@ -74,16 +74,20 @@ def test_a_file_below_a_folder_is_the_login(tmp_path: Path) -> None:
         until(lambda: TOKEN.encode() in sent_to(there))
 
 
-@pytest.mark.parametrize("is_trusted", [False, True])
-def test_the_broker_s_own_credentials_go_to_clusters_that_the_settings_name(is_trusted: bool) -> None:
-    settings = {
-        "clusterName": "a",
-        "brokerClientAuthenticationPlugin": "token",
-        "brokerClientAuthenticationParameters": f"token:{TOKEN}",
-        "replicationTrustedClusters": "evil" if is_trusted else "good",
-    }
-    with fake_broker() as evil, magnetar.testing.broker(**settings) as broker:
-        replicate(broker, ClusterRecord(broker_service_url=evil.url))
-        until(lambda: any(command.type == pb.BaseCommand.CONNECT for command in evil.received))
-        until(lambda: len(evil.received) > 1)
-        assert (TOKEN.encode() in sent_to(evil)) == is_trusted
+@pytest.mark.parametrize(
+    ("trusted", "is_sent"),
+    [("good", False), ("evil", True), ("evil=pulsar://127.0.0.1:1", False), ("evil={url}", True)],
+)
+def test_the_broker_s_own_credentials_go_to_clusters_that_the_settings_name(trusted: str, is_sent: bool) -> None:
+    with fake_broker() as evil:
+        settings = {
+            "clusterName": "a",
+            "brokerClientAuthenticationPlugin": "token",
+            "brokerClientAuthenticationParameters": f"token:{TOKEN}",
+            "replicationTrustedClusters": trusted.format(url=evil.url),
+        }
+        with magnetar.testing.broker(**settings) as broker:
+            replicate(broker, ClusterRecord(broker_service_url=evil.url))
+            until(lambda: any(command.type == pb.BaseCommand.CONNECT for command in evil.received))
+            until(lambda: len(evil.received) > 1)
+            assert (TOKEN.encode() in sent_to(evil)) == is_sent

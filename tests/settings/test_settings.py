@@ -104,6 +104,16 @@ def test_an_invalid_value_is_rejected_with_key_value_and_allowed_values(name: st
     assert str(refused.value) == f"{name}={text} is not allowed: {allowed}"
 
 
+@pytest.mark.parametrize(
+    "text", ["west=", "=pulsar://w", "west=w:6650", "west=ftp://w", "west=pulsar://w:0", "west=https://w:70000", "w,,x"]
+)
+def test_a_trusted_cluster_has_a_name_or_a_name_and_an_address(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="is not allowed: names of clusters, or `name=address` as in `west=pulsar"):
+        read(replicationTrustedClusters=text)
+    for valid in ("", "west", "west , east=pulsar+ssl://e.example:6651,east=https://[::1]:65535"):
+        assert read(replicationTrustedClusters=valid).replicationTrustedClusters == valid
+
+
 def test_a_long_invalid_value_is_shortened_in_the_error() -> None:
     with pytest.raises(InvalidSetting) as refused:
         Settings.from_mapping({"maxMessageSize": "9" * 10_000})

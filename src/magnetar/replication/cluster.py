@@ -28,13 +28,22 @@ def endpoint_of(name: str, address: ClusterAddress) -> ClusterEndpoint | None:
     """None if the record has no usable address: a cluster declared with TLS is never reached in plain text. Raises
     `InvalidArgument` or `NotSupported` for unusable authentication.
     """
-    service, admin = address.broker_service_url, address.service_url
-    is_tls = address.broker_client_tls_enabled or not (service or admin)
-    if is_tls:
-        service, admin = address.broker_service_url_tls, address.service_url_tls
+    service, admin = urls_of(address)
     if not (service or admin):
         return None
-    return ClusterEndpoint(name, service or admin or "", admin or None, _security(address, is_tls=is_tls))
+    security = _security(address, is_tls=_uses_tls(address))
+    return ClusterEndpoint(name, service or admin or "", admin or None, security)
+
+
+def urls_of(address: ClusterAddress) -> tuple[str | None, str | None]:
+    """The address of the service and that of the admin, which is used."""
+    if _uses_tls(address):
+        return address.broker_service_url_tls, address.service_url_tls
+    return address.broker_service_url, address.service_url
+
+
+def _uses_tls(address: ClusterAddress) -> bool:
+    return address.broker_client_tls_enabled or not (address.broker_service_url or address.service_url)
 
 
 def endpoints_of(clusters: Mapping[str, ClusterAddress]) -> tuple[dict[str, ClusterEndpoint], dict[str, str]]:

@@ -10,6 +10,9 @@ from typing import Annotated
 from magnetar.settings.kinds import Flag, Text
 from magnetar.settings.tls import TlsSettings
 
+_PORT = r"(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_ADDRESS = rf"(?:pulsar|pulsar\+ssl|http|https)://(?:[-.\w]+|\[[0-9a-fA-F:.]+\])(?::{_PORT})?"
+_TRUSTED = rf"[-\w.]+(?:=(?:{_ADDRESS}))?"
 _HOST = r"(?:\*\.)?[-\w]+(?:\.[-\w]+)*\.?"
 
 
@@ -36,10 +39,12 @@ class AccessSettings(TlsSettings, frozen=True, kw_only=True):
     replicationTrustedClusters: Annotated[
         str,
         Text(
-            r"[-\w.]+( *, *[-\w.]+)*|",
-            "names of clusters, separated by commas",
+            rf"{_TRUSTED}( *, *{_TRUSTED})*|",
+            "names of clusters, or `name=address` as in `west=pulsar+ssl://west:6651`, separated by commas",
             "Remote clusters that brokerClientAuthenticationParameters are sent to, unless they have their own; empty"
-            " for none.",
+            " for none. With `west=pulsar+ssl://west:6651, west=https://west:8443` only these addresses of west get"
+            " them, with its name alone every address that the cluster's record has, if it is encrypted and its"
+            " certificate is verified.",
         ),
     ] = ""
     brokerClientTokenFolders: Annotated[

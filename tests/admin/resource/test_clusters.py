@@ -157,6 +157,20 @@ def test_a_secret_that_the_caller_does_not_know_is_sent_nowhere_else(
     saved(safe, "POST", f"{PATH}/west", json={**WEST, **SECURE, **change})
 
 
+@pytest.mark.parametrize(
+    "change", [{"brokerServiceUrl": "pulsar://evil.example:6650"}, {"serviceUrl": "http://evil.example:8080"}]
+)
+def test_the_login_of_a_file_moves_to_another_address_only_if_it_is_given_again(
+    safe: Admin, change: dict[str, Any]
+) -> None:
+    file = {"authenticationPlugin": "token", "authenticationParameters": "file:///etc/token"}
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **file})
+    reason = safe.reason(400, "POST", f"{PATH}/west", json={**WEST, **change})
+    assert next(iter(change)) in reason and "give it again" in reason
+    assert safe.get(f"{PATH}/west") == {**DEFAULTS, **WEST, **file}
+    saved(safe, "POST", f"{PATH}/west", json={**WEST, **change, **file})
+
+
 def test_the_hidden_text_is_not_taken_for_a_secret(safe: Admin) -> None:
     body = {**WEST, "authenticationPlugin": "token", **HIDDEN}
     assert "(hidden)" in safe.reason(400, "PUT", f"{PATH}/west", json=body)
@@ -172,8 +186,9 @@ def test_gr1_only_clusters_that_the_settings_name_get_the_credentials_of_the_set
         brokerClientTokenFolders="/etc",
         replicationTrustedClusters="south, west",
     )
+    encrypted = {"brokerServiceUrlTls": "pulsar+ssl://west.example.com:6651"}
     for cluster in ("west", "evil"):
-        saved(admin, "PUT", f"{PATH}/{cluster}", json=WEST)
+        saved(admin, "PUT", f"{PATH}/{cluster}", json=encrypted)
     saved(admin, "PUT", f"{PATH}/east", json={**WEST, **SECURE})
     assert [used(admin, cluster) for cluster in ("west", "evil", "east")] == ["token:mine", "", "token:abc"]
     declared = admin.get(DECLARATION)["clusters"]

@@ -134,23 +134,22 @@ _SENT_TO = tuple(field for field in KEPT if field not in _CREDENTIALS)
 
 def _keep_credentials(call: Call, stored: ClusterRecord, record: ClusterRecord) -> None:
     """An update without credentials, or with the hidden text that `get` shows, keeps the stored ones; empty texts
-    remove them. A secret stays with the addresses that it was given for, or one who never saw it could send it
-    anywhere."""
+    remove them. A login, also that of a file, stays with the addresses that it was given for, or one who never saw it
+    could send it anywhere."""
     given = call.body_as(_cluster_data)
     assert given is not None, "the record is made from it"
     shown = without_secrets(stored.authentication_parameters, stored.authentication_plugin)
     is_absent = all(getattr(given, field) is None for field in _CREDENTIALS) and stored.authentication_plugin
     if not is_absent and (shown == stored.authentication_parameters or record.authentication_parameters != shown):
         return
-    if shown != stored.authentication_parameters:
-        # With another plugin, a secret may be taken for the path of a file, which is shown.
-        fields = _SENT_TO if is_absent else ("authentication_plugin", *_SENT_TO)
-        changed = [_camel(field) for field in fields if getattr(stored, field) != getattr(record, field)]
-        if changed:
-            raise BadRequest(
-                f"{', '.join(changed)} cannot change without authenticationParameters: the stored secret is sent only"
-                " where it was given for, so give it again, or empty credentials to remove it"
-            )
+    # With another plugin, a secret may be taken for the path of a file, which is shown.
+    fields = _SENT_TO if is_absent else ("authentication_plugin", *_SENT_TO)
+    changed = [_camel(field) for field in fields if getattr(stored, field) != getattr(record, field)]
+    if changed:
+        raise BadRequest(
+            f"{', '.join(changed)} cannot change without authenticationParameters: the stored login is sent only where"
+            " it was given for, so give it again, or empty credentials to remove it"
+        )
     if is_absent:
         record.authentication_plugin = stored.authentication_plugin
     record.authentication_parameters = stored.authentication_parameters
