@@ -16,6 +16,7 @@ import msgspec
 from magnetar.client.errors import InvalidArgument
 from magnetar.security.folders import below
 from magnetar.security.oauth2 import OAuth2
+from magnetar.security.regular_files import check_regular
 
 TOKEN_SIZE_MAX = 1 << 20
 _HIDDEN = "(hidden)"
@@ -169,13 +170,13 @@ def _fields(security: Security) -> dict[str, object]:
 
 def _read_token_file(file: _File, folders: tuple[str, ...] | None) -> str:
     what = f"token_file {os.fspath(file)!r}"
+    path = below(file, folders, "token_file")
+    check_regular(path, "token_file", TOKEN_SIZE_MAX)
     try:
-        with Path(below(file, folders, "token_file")).open("rb") as opened:
-            content = opened.read(TOKEN_SIZE_MAX + 1)
+        with Path(path).open("rb") as opened:
+            content = opened.read(TOKEN_SIZE_MAX)
     except OSError as error:
         raise InvalidArgument(f"{what} cannot be read: {error.strerror or error}") from None
-    if len(content) > TOKEN_SIZE_MAX:
-        raise InvalidArgument(f"{what} exceeds the size limit of a token, {TOKEN_SIZE_MAX} bytes")
     token = content.decode(errors="replace").strip()
     _check_token(token, what)
     return token

@@ -18,6 +18,7 @@ import msgspec
 
 from magnetar.client.errors import InvalidArgument
 from magnetar.security.folders import below
+from magnetar.security.regular_files import PEM_SIZE_MAX, check_regular
 
 if TYPE_CHECKING:
     import httpx
@@ -122,6 +123,8 @@ _lock = threading.Lock()
 def _context(trust_certs_file: str | None) -> Any:
     import ssl
 
+    if trust_certs_file is not None:
+        check_regular(trust_certs_file, "trust_certs_file", PEM_SIZE_MAX)
     try:
         return ssl.create_default_context(cafile=trust_certs_file)
     except OSError as error:
@@ -153,6 +156,7 @@ def _key_bytes(text: str) -> bytes:
         except binascii.Error:
             raise InvalidArgument("private_key is data: but not in base64") from None
     path = _path_of(text)
+    check_regular(path, "private_key", KEY_SIZE_MAX)
     try:
         with Path(path).open("rb") as file:
             return file.read(KEY_SIZE_MAX)

@@ -15,6 +15,7 @@ from typing import Protocol
 from magnetar.client.errors import InvalidArgument
 from magnetar.security.credentials import Security
 from magnetar.security.pem_files import why_not
+from magnetar.security.regular_files import PEM_SIZE_MAX, check_regular
 
 SHUTDOWN_TIMEOUT_S = 3.0
 """The time for the peer to close the TLS session before the socket is closed."""
@@ -81,14 +82,11 @@ def context_of(security: Security, *, for_http: bool = False) -> ssl.SSLContext:
 
 
 def _stamp(security: Security, name: str) -> tuple[int, ...]:
-    """Changes when the file is replaced."""
+    """Changes when the file is replaced. Raises `InvalidArgument` for one that cannot be opened safely."""
     file = getattr(security, name)
     if file is None:
         return ()
-    try:
-        found = os.stat(file)
-    except OSError as error:
-        raise InvalidArgument(f"{_named(security, name)} {why_not(error)}") from None
+    found = check_regular(file, name, PEM_SIZE_MAX)
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
