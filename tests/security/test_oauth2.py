@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import socketserver
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,90 @@ def test_a_key_in_the_parameters_is_not_shown() -> None:
 def test_a_secret_is_sent_encrypted_or_not_at_all(url: str) -> None:
     with pytest.raises(InvalidArgument, match="is not of the form https://host"):
         OAuth2(issuer_url=url, private_key="key.json")
+
+
+@contextlib.contextmanager
+def slow_issuer(first: bytes, then: bytes, pause_s: float = 0.0) -> Iterator[str]:
+    """Answers with bytes that do not end."""
+    stop = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(first)
+                while not stop.wait(pause_s):
+                    self.request.sendall(then)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            stop.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: ", b""])
+def test_an_issuer_that_never_ends_its_answer(key: Path, first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth2, "TIMEOUT_S", 0.5)
+    with slow_issuer(first, b"H", 0.05) as url, pytest.raises(InvalidArgument) as raised:
+        OAuth2(issuer_url=url, private_key=str(key)).token()
+    assert raised.value.text == f"no token from {url}: no answer within 0.5 s" or not first
+
+
+def test_a_slow_issuer_holds_up_no_other_login(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth2, "TIMEOUT_S", 3.0)
+    with slow_issuer(b"HTTP/1.1 200 OK\r\n\r\n", b" ", 0.05) as url, issuing() as issuer:
+        slow = OAuth2(issuer_url=url, private_key=str(key))
+
+        def wait() -> None:
+            with contextlib.suppress(InvalidArgument):
+                slow.token()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        while slow not in oauth2._tokens or not oauth2._tokens[slow].lock.locked():
+            assert thread.is_alive()
+        assert OAuth2(issuer_url=issuer.url, private_key=str(key)).token() == "token-1"
+        assert thread.is_alive()
+        thread.join()
+
+
+def test_the_answer_of_an_issuer_has_a_limit(key: Path) -> None:
+    text = "openid-configuration has more than 1048576 bytes"
+    with (
+        slow_issuer(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 65_536) as url,
+        pytest.raises(InvalidArgument, match=text),
+    ):
+        OAuth2(issuer_url=url, private_key=str(key)).token()
+
+
+def test_tokens_of_a_number_of_logins_are_kept(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oauth2, "TOKENS_MAX", 2)
+    monkeypatch.setattr(oauth2, "_tokens", type(oauth2._tokens)())
+    with issuing() as issuer:
+        logins = [OAuth2(issuer_url=issuer.url, private_key=str(key), scope=scope) for scope in "abac"]
+        assert [login.token() for login in logins] == ["token-1", "token-2", "token-1", "token-3"]
+        assert [login.scope for login in oauth2._tokens] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("issuer", "endpoint", "text"),
+    [
+        ("https://issuer.example", "http://127.0.0.1:8080/token", "is on this machine, and the issuer is not"),
+        ("https://issuer.example", "https://localhost/token", "is on this machine, and the issuer is not"),
+        ("https://issuer.example", "http://issuer.example/token", "is not of the form https://host"),
+        ("https://issuer.example", "https://tokens.example/token", ""),
+        ("http://127.0.0.1:8080", "http://localhost:8081/token", ""),
+    ],
+)
+def test_an_issuer_elsewhere_leads_to_no_port_of_this_machine(issuer: str, endpoint: str, text: str) -> None:
+    expected = pytest.raises(InvalidArgument, match=text) if text else contextlib.nullcontext()
+    with expected:
+        OAuth2(issuer_url=issuer, private_key="key.json")._check_endpoint(endpoint)
 
 
 @pytest.mark.parametrize("status", [302, 401, 500])
