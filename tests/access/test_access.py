@@ -42,13 +42,22 @@ def test_a_broker_for_tests_is_no_exception() -> None:
         pass
 
 
-def test_certificates_as_the_only_login_need_a_port_with_tls() -> None:
+@pytest.mark.parametrize(
+    ("settings", "needed"),
+    [
+        ({"tlsTrustCertsFilePath": "/ca"}, "brokerServicePortTls or webServicePortTls"),
+        ({"webServicePortTls": 0}, "tlsTrustCertsFilePath"),
+        (
+            {"webServicePortTls": 0, "tlsTrustCertsFilePath": "/ca", "tlsAllowInsecureConnection": True},
+            "tlsAllowInsecureConnection=false",
+        ),
+    ],
+)
+def test_certificates_as_the_only_login_have_to_be_verified(settings: dict[str, Any], needed: str) -> None:
     only: dict[str, Any] = {"authenticationEnabled": True, "authenticationProviders": "tls"}
-    with pytest.raises(
-        InvalidSetting, match="authenticationProviders=tls needs brokerServicePortTls or webServicePort"
-    ):
-        Access.from_settings(Settings(**only))
-    Access.from_settings(Settings(**only, webServicePortTls=0))
+    with pytest.raises(InvalidSetting, match=f"authenticationProviders=tls needs {needed}: "):
+        Access.from_settings(Settings(**only, **settings))
+    Access.from_settings(Settings(**only, webServicePortTls=0, tlsTrustCertsFilePath="/ca"))
     Access.from_settings(Settings(**{**WITH_TOKENS, "authenticationProviders": "tls,token"}))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from magnetar.errors import InvalidSetting
-from magnetar.security.private_files import PUBLIC_MODE, check_file, check_files, write_new
+from magnetar.security.private_files import DECIDING_FILES, PUBLIC_MODE, check_file, check_files, write_new
 from magnetar.settings.settings import Settings
 
 
@@ -44,6 +44,20 @@ def test_every_form_that_is_read_is_checked(
     with pytest.raises(InvalidSetting, match=rf"{name}: {file} is open to every user"):
         check_files(settings)
     file.chmod(0o600)
+    check_files(settings)
+
+
+@pytest.mark.parametrize("name", DECIDING_FILES)
+def test_a_file_by_which_clients_are_known_is_written_by_no_other_user(tmp_path: Path, name: str) -> None:
+    """With another authority or key in it, every user could log in as any role."""
+    file = tmp_path / "public.pem"
+    file.write_text("public")
+    settings = Settings(**{name: str(file)})  # type: ignore[arg-type]
+    for mode in (0o666, 0o642):
+        file.chmod(mode)
+        with pytest.raises(InvalidSetting, match=rf"{name}: every user of this machine can write to {file}"):
+            check_files(settings)
+    file.chmod(0o644)
     check_files(settings)
 
 
@@ -134,7 +148,7 @@ def test_a_secret_that_is_mounted_into_a_container(
 
 @pytest.mark.parametrize("text", ["", "token:abc", "file:///no/such/file", "tlsCertFile:/a,tlsKeyFile:/b"])
 def test_what_is_no_file_is_left_to_those_who_read_it(text: str) -> None:
-    check_files(Settings(brokerClientAuthenticationParameters=text))
+    check_files(Settings(brokerClientAuthenticationParameters=text, tlsTrustCertsFilePath="/no/such/file"))
 
 
 def mode_of(path: Path) -> int:

@@ -64,11 +64,8 @@ class Access(NamedTuple):
         _check_effect(settings)
         internal = InternalToken()
         authentication = Authentication.from_settings(settings, internal)
-        if authentication.methods == {"tls"} and not _has_tls(settings):
-            raise InvalidSetting(
-                "authenticationProviders=tls needs brokerServicePortTls or webServicePortTls: on a port without TLS, no"
-                " client shows a certificate"
-            )
+        if authentication.methods == {"tls"}:
+            _check_certificates(settings)
         return Access(authentication, rules_of(settings) if settings.authorizationEnabled else None, internal)
 
     def authorization(self, view: View) -> Authorization:
@@ -112,6 +109,19 @@ def _check_effect(settings: TlsSettings) -> None:
             "tlsRequireTrustedClientCertOnConnect=true needs brokerServicePortTls or webServicePortTls: on a port"
             " without TLS, no client shows a certificate"
         )
+
+
+def _check_certificates(settings: TlsSettings) -> None:
+    """For a broker whose clients log in by certificate alone. Raises `InvalidSetting` if it would verify none."""
+    if not _has_tls(settings):
+        reason = "brokerServicePortTls or webServicePortTls: on a port without TLS, no client shows a certificate"
+    elif not settings.tlsTrustCertsFilePath:
+        reason = "tlsTrustCertsFilePath: without authorities, no certificate of a client is verified"
+    elif settings.tlsAllowInsecureConnection:
+        reason = "tlsAllowInsecureConnection=false: otherwise no certificate of a client is verified"
+    else:
+        return
+    raise InvalidSetting(f"authenticationProviders=tls needs {reason}")
 
 
 def _has_tls(settings: TlsSettings) -> bool:

@@ -1,7 +1,7 @@
 """Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
 
 Owns the rule, the settings that name such files, alone or among the parameters of a login, and the making of new ones.
-Also the rule for a file of settings. Reads no file.
+Also the rule for files without a secret that decide whom the broker trusts: no other user writes to them. Reads no file.
 
 Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
 mount of its own: Kubernetes and Docker hand secrets to a container like that.
@@ -21,21 +21,33 @@ PARAMETERS = "brokerClientAuthenticationParameters"
 """The setting that may name several, in a form that depends on brokerClientAuthenticationPlugin."""
 
 KEY_FILE = "tlsKeyFilePath"
-"""The setting whose text is always a path."""
+
+_PATHS_ONLY = (KEY_FILE, "tlsTrustCertsFilePath", "tlsCertificateFilePath", "brokerClientTrustCertsFilePath")
+"""Settings whose text is always a path."""
 
 SECRET_FILES = ("tokenSecretKey", "basicAuthConf", KEY_FILE, PARAMETERS)
 """Settings that may name a file with a secret."""
+
+DECIDING_FILES = (
+    "tlsTrustCertsFilePath",
+    "tlsCertificateFilePath",
+    "brokerClientTrustCertsFilePath",
+    "tokenPublicKey",
+    "openIDKeySetFile",
+)
+"""Settings that may name a file without a secret, by which the broker knows its clients or other clusters."""
 
 PRIVATE_MODE = 0o600
 PUBLIC_MODE = 0o644
 
 
 def check_files(settings: Settings) -> None:
-    """Raises `InvalidSetting` for the first file that other users can read or write."""
-    for name in SECRET_FILES:
-        path = _path_of(name, getattr(settings, name))
-        if path is not None:
-            check_file(path, name)
+    """Raises `InvalidSetting` for the first file that other users can write, or read if it has a secret."""
+    for names, check in ((SECRET_FILES, check_file), (DECIDING_FILES, check_unchanged_by_others)):
+        for name in names:
+            path = _path_of(name, getattr(settings, name))
+            if path is not None:
+                check(path, name)
     for file in _files_of_login(settings):
         check_file(Path(file), PARAMETERS)
 
@@ -72,8 +84,11 @@ def check_file(path: Path, what: str) -> None:
 
 
 def check_unchanged_by_others(path: Path, what: str) -> None:
-    """For a file without a secret, which decides what the broker does."""
-    mode = path.stat().st_mode
+    """For a file without a secret, which decides what the broker does. One that is missing is refused by its reader."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
     if stat.S_ISREG(mode) and mode & stat.S_IWOTH:
         raise InvalidSetting(
             f"{what}: every user of this machine can write to {path} (mode {stat.S_IMODE(mode):04o}): chmod o-w {path}"
@@ -101,7 +116,7 @@ def write_new(path: Path, content: bytes, what: str, *, mode: int = PRIVATE_MODE
 def _path_of(name: str, text: str) -> Path | None:
     """As the reader of the setting opens it; a text of a wrong form is refused there."""
     try:
-        path = text if name == KEY_FILE else path_of(text, name)
+        path = text if name in _PATHS_ONLY else path_of(text, name)
     except InvalidSetting:
         return None
     return Path(path) if path else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import shutil
@@ -213,7 +214,10 @@ def test_a_certificate_can_be_required(authority: Authority, caplog: pytest.LogC
 def test_an_insecure_connection_never_has_a_name(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"tlsTrustCertsFilePath": str(authority.file), "tlsAllowInsecureConnection": True, **ASKED}
+    """As the only login, certificates that are not verified are refused at the start."""
+    secret = "data:;base64," + base64.b64encode(bytes(32)).decode()
+    settings = {**ASKED, "authenticationProviders": "tls,token", "tokenSecretKey": secret}
+    settings |= {"tlsTrustCertsFilePath": str(authority.file), "tlsAllowInsecureConnection": True}
     with authority.broker(**settings) as broker:
         names = Names(monkeypatch, broker)
         trusted, untrusted = authority.context("admin"), authority.context()
