@@ -1,7 +1,7 @@
 """Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
 
 Owns the rule, the settings that name such files, alone or among the parameters of a login, and the making of new ones.
-Also the rule for files without a secret that decide whom the broker trusts: no other user writes to them. Reads no file.
+Also the rule for files without a secret that decide whom the broker trusts: no other user writes to them. Reads none.
 
 Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
 mount of its own: Kubernetes and Docker hand secrets to a container like that.
