@@ -16,6 +16,9 @@ RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 CURVE = ec.generate_private_key(ec.SECP256R1())
 
 
+SHORT_RSA = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+
+
 def public_der(key: Any) -> bytes:
     der: bytes = key.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -27,6 +27,7 @@ from magnetar.access.signing import (
 )
 from magnetar.errors import InvalidSetting
 from magnetar.settings.settings import Settings
+from tests.access.keys import SHORT_RSA
 
 NOW_MS = 1_700_000_000_000
 
@@ -66,9 +67,8 @@ def test_a_weak_key_or_one_of_another_kind_is_refused() -> None:
         secret_signer(bytes(31), "--secret-key")
     with pytest.raises(InvalidSetting, match=r"^--secret-key is not a key for the algorithm HS384$"):
         secret_signer(bytes(47), "--secret-key", "HS384")
-    short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
     curve = ec.generate_private_key(ec.SECP256K1())
-    der = [key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()) for key in (short, curve)]
+    der = [key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()) for key in (SHORT_RSA, curve)]
     locked = curve.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"password"))
     for content, algorithm, text in (
         (der[0], "", "--private-key has 1024 bits, less than 2048"),

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,10 +25,12 @@ if TYPE_CHECKING:
 
 Claims = Mapping[str, Any]
 
-SECRET_BYTES_MIN = 32
+_RSA_BITS_MIN = 2048
+_SECRET_BYTES_MIN = 32
 SECRET_SIZES = {"HS256": 32, "HS384": 48, "HS512": 64}
 RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
+_DER_SEQUENCE = b"\x30"
 _PARTS = 3  # header, claims, signature
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -34,6 +38,33 @@ _object = msgspec.json.Decoder(dict[str, Any])
 def secret_algorithms(secret: bytes) -> tuple[str, ...]:
     """Those that a secret key of this size is long enough for; none for a weak one."""
     return tuple(name for name, size in SECRET_SIZES.items() if len(secret) >= size)
+
+
+def check_secret(secret: bytes, what: str) -> None:
+    """Raises `InvalidSetting` for a secret key that is too short, or is a key of a pair: no token is signed with it."""
+    if not secret_algorithms(secret):
+        raise InvalidSetting(f"{what} has {len(secret)} bytes, less than {_SECRET_BYTES_MIN}")
+    if _is_of_pair(secret):
+        raise InvalidSetting(f"{what} is a key of a key pair, and no secret key: public keys are for tokenPublicKey")
+
+
+def _is_of_pair(content: bytes) -> bool:
+    """Whether it is PEM, or a key in DER. Few other keys begin like DER, so most starts need not import the library."""
+    if not content.startswith(_DER_SEQUENCE):
+        return _is_pem(content)
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_private_key, load_der_public_key
+
+    for load in (load_der_public_key, partial(load_der_private_key, password=None)):
+        with contextlib.suppress(ValueError):
+            with contextlib.suppress(TypeError, UnsupportedAlgorithm):  # a key all the same
+                load(content)
+            return True
+    return False
+
+
+def _is_pem(content: bytes) -> bool:
+    return content.lstrip().startswith(b"-----")
 
 
 def public_algorithms(key: PublicKey, algorithm: str = "") -> tuple[str, ...]:
@@ -51,13 +82,22 @@ def read_public_key(content: bytes, algorithm: str, what: str) -> PublicKey:
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
     try:
-        load = load_pem_public_key if content.lstrip().startswith(b"-----") else load_der_public_key
+        load = load_pem_public_key if _is_pem(content) else load_der_public_key
         key = load(content)
     except (ValueError, UnsupportedAlgorithm):
         raise InvalidSetting(f"{what} is not a public key in DER or PEM") from None
     if not any(fits(key, name) for name in ([algorithm] if algorithm else (*RSA_ALGORITHMS, *CURVES))):
         raise InvalidSetting(f"{what} is not a key for {f'the algorithm {algorithm}' if algorithm else 'tokens'}")
+    check_size(key, what)
     return key  # type: ignore[return-value]  # `fits` has seen which
+
+
+def check_size(key: object, what: str) -> None:
+    """Raises `InvalidSetting` for an RSA key that is too short for every algorithm."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+    if isinstance(key, RSAPrivateKey | RSAPublicKey) and key.key_size < _RSA_BITS_MIN:
+        raise InvalidSetting(f"{what} has {key.key_size} bits, less than {_RSA_BITS_MIN}")
 
 
 def fits(key: object, algorithm: str) -> bool:

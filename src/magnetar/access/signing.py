@@ -24,7 +24,6 @@ SECRET_ALGORITHMS = tuple(jwt.SECRET_SIZES)
 PAIR_ALGORITHMS = (*jwt.RSA_ALGORITHMS, *jwt.CURVES)
 
 _RSA_BITS = {"256": 2048, "384": 3072, "512": 4096}
-_RSA_BITS_MIN = 2048
 _EXPIRES_MS_MAX = 253_402_300_799_000  # the end of the year 9999
 _OWN_HEADERS = ("alg", "crit", "b64")
 
@@ -86,9 +85,8 @@ class Signer:
 
 def secret_signer(secret: bytes, what: str, algorithm: str = "") -> Signer:
     """By the strongest algorithm that the key is long enough for, as Pulsar; raises `InvalidSetting`."""
+    jwt.check_secret(secret, what)
     fitting = jwt.secret_algorithms(secret)
-    if not fitting:
-        raise InvalidSetting(f"{what} has {len(secret)} bytes, less than {jwt.SECRET_BYTES_MIN}")
     if algorithm and algorithm not in fitting:
         raise InvalidSetting(f"{what} is not a key for the algorithm {algorithm}")
     return Signer(secret, algorithm or fitting[-1])
@@ -99,8 +97,7 @@ def private_signer(content: bytes, what: str, algorithm: str = "") -> Signer:
     key = _private_key(content, what)
     public = key.public_key()
     fitting = [name for name in PAIR_ALGORITHMS if jwt.fits(public, name)]
-    if key.key_size < _RSA_BITS_MIN and fitting[:1] == ["RS256"]:
-        raise InvalidSetting(f"{what} has {key.key_size} bits, less than {_RSA_BITS_MIN}")
+    jwt.check_size(key, what)
     if not fitting or (algorithm and algorithm not in fitting):
         raise InvalidSetting(f"{what} is not a key for {f'the algorithm {algorithm}' if algorithm else 'tokens'}")
     by_size = [name for name in fitting if _RSA_BITS[name[2:]] <= key.key_size and name.startswith("RS")]

@@ -14,7 +14,7 @@ from magnetar.access.providers.openid import OpenIdProvider
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.refused import asks_for_protection
 from magnetar.settings.settings import Settings
-from tests.access.keys import CURVE, RSA, SECRET, token
+from tests.access.keys import CURVE, RSA, SECRET, SHORT_RSA, token
 
 NOW_S = 1_700_000_000
 CLAIMS: dict[str, Any] = {
@@ -30,8 +30,8 @@ def key_set(*keys: dict[str, Any]) -> str:
     return json.dumps({"keys": list(keys)})
 
 
-def rsa_key(**more: str) -> dict[str, Any]:
-    return {**RSAAlgorithm.to_jwk(RSA.public_key(), as_dict=True), "kid": "r", **more}
+def rsa_key(key: Any = RSA, **more: str) -> dict[str, Any]:
+    return {**RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": "r", **more}
 
 
 def provider(folder: Path, content: str | None = None, **settings: str) -> OpenIdProvider:
@@ -99,6 +99,7 @@ def test_keys_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
     [
         ("{}", {}),
         (key_set(), {}),
+        (key_set(rsa_key(SHORT_RSA)), {}),
         (key_set({"kty": "oct", "k": "AAAA", "kid": "r"}), {}),
         (None, {"openIDAllowedAudiences": ""}),
         (None, {"openIDAllowedTokenIssuers": ""}),

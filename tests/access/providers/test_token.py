@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from magnetar.access.providers.token import TokenProvider
 from magnetar.access_bounds import ACCESS_FILE, ROLE_SIZE, TOKEN_SIZE
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.settings import Settings
-from tests.access.keys import CURVE, RSA, SECRET, SECRET_SETTING, by_hand, public_der, public_setting, token
+from tests.access.keys import CURVE, RSA, SECRET, SECRET_SETTING, SHORT_RSA, by_hand, public_der, public_setting, token
 
 NOW_MS = 1_700_000_000_000
 NOW_S = NOW_MS // 1000
@@ -135,6 +136,26 @@ def test_the_first_role_of_a_list_counts() -> None:
     assert role(token(roles=["first", "second"]), provider(tokenAuthClaim="roles")) == "first"
 
 
+@pytest.mark.parametrize(
+    ("form", "lock"),
+    [
+        (serialization.Encoding.DER, serialization.NoEncryption()),
+        (serialization.Encoding.DER, serialization.BestAvailableEncryption(b"word")),
+        (serialization.Encoding.PEM, serialization.NoEncryption()),
+    ],
+)
+def test_a_private_key_is_no_secret_key(tmp_path: Path, form: Any, lock: Any) -> None:
+    (tmp_path / "k").write_bytes(RSA.private_bytes(form, serialization.PrivateFormat.PKCS8, lock))
+    with pytest.raises(InvalidSetting, match="tokenSecretKey is a key of a key pair"):
+        provider(tokenSecretKey=str(tmp_path / "k"))
+
+
+def test_a_secret_key_may_begin_like_a_public_one(tmp_path: Path) -> None:
+    secret = public_der(RSA)[:-1] + b"x" * 64
+    (tmp_path / "k").write_bytes(secret)
+    assert role(token(secret), provider(tokenSecretKey=str(tmp_path / "k"))) == "ann"
+
+
 def test_bound_token_size() -> None:
     assert role(token(sub="ann", padding="x" * 20_000)) == "ann"
     with pytest.raises(AuthenticationFailed, match=f"exceeds {TOKEN_SIZE.limit}"):
@@ -162,6 +183,9 @@ def test_bound_access_file(tmp_path: Path) -> None:
         ({"tokenSecretKey": "not*base64"}, "neither a file"),
         ({"tokenSecretKey": "", "tokenPublicKey": "data:;base64,AAAA"}, "not a public key"),
         ({"tokenSecretKey": "", "tokenPublicKey": public_setting(CURVE)}, "not a key for the algorithm RS256"),
+        ({"tokenSecretKey": "", "tokenPublicKey": public_setting(SHORT_RSA)}, "has 1024 bits, less than 2048"),
+        ({"tokenSecretKey": public_setting(RSA)}, "is a key of a key pair"),
+        ({"tokenSecretKey": public_setting(CURVE)}, "is a key of a key pair"),
         ({"tokenAudienceClaim": "aud"}, "needs tokenAudience"),
         ({"tokenAudience": "b"}, "needs tokenAudienceClaim"),
     ],

@@ -144,6 +144,9 @@ def test_a_token_expires(tokens: Tokens) -> None:
     assert made["expires"] in tokens.ok("show", stdin=made["token"].encode())
     text = tokens.fails("create", "-sk", "my.key", "-s", "ann", "-e", "10000y")
     assert text == "the token would expire after the year 9999"
+    text = tokens.fails("create", "-sk", "my.key", "-s", "ann", "-e", "0", "--output", "new.token")
+    assert text == "--expiry-time 0: the token would have expired when it is made"
+    assert not Path("new.token").exists()
     assert "is not a duration such as" in tokens.fails("create", "-sk", "my.key", "-s", "ann", "-e", "soon")
 
 

@@ -85,7 +85,7 @@ def _words(text: str, setting: str) -> list[str]:
 
 
 def _keys_in(content: bytes, path: str) -> dict[str, tuple[Any, str]]:
-    """Public keys by id; keys for encryption, of other kinds or without an id are left out."""
+    """Public keys by id; keys for encryption, of other kinds, too short or without an id are left out."""
     from jwt import PyJWK
     from jwt.exceptions import PyJWTError
 
@@ -100,9 +100,13 @@ def _keys_in(content: bytes, path: str) -> dict[str, tuple[Any, str]]:
             continue
         public = {name: value for name, value in one.items() if name in ("kty", "n", "e", "crv", "x", "y")}
         try:
-            found[key_id] = PyJWK(public, "RS256" if one["kty"] == "RSA" else None).key, algorithm or ""
-        except (PyJWTError, ValueError, TypeError, KeyError):
+            key = PyJWK(public, "RS256" if one["kty"] == "RSA" else None).key
+            jwt.check_size(key, key_id)
+        except (PyJWTError, InvalidSetting, ValueError, TypeError, KeyError):
             continue
+        found[key_id] = key, algorithm or ""
     if not found:
-        raise InvalidSetting(f"{_SETTING}: {path} has no public key for signatures with an id")
+        raise InvalidSetting(
+            f"{_SETTING}: {path} has no public key for signatures with an id and a size that is enough"
+        )
     return found

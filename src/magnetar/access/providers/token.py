@@ -44,10 +44,8 @@ def _key_of(settings: AuthenticationSettings) -> tuple[bytes | jwt.PublicKey, tu
     """A secret key comes first, as in Pulsar."""
     if settings.tokenSecretKey:
         secret = read_source(settings.tokenSecretKey, "tokenSecretKey")
-        algorithms = jwt.secret_algorithms(secret)
-        if not algorithms:
-            raise InvalidSetting(f"tokenSecretKey has {len(secret)} bytes, less than {jwt.SECRET_BYTES_MIN}")
-        return secret, algorithms
+        jwt.check_secret(secret, "tokenSecretKey")
+        return secret, jwt.secret_algorithms(secret)
     if settings.tokenPublicKey:
         content = read_source(settings.tokenPublicKey, "tokenPublicKey")
         key = jwt.read_public_key(content, settings.tokenPublicAlg, "tokenPublicKey")

@@ -167,6 +167,8 @@ def create(
     ] = None,
 ) -> Page:
     """Make a token for a role, signed with a secret key or a private key."""
+    if expiry_time == 0:
+        raise InvalidSetting("--expiry-time 0: the token would have expired when it is made")
     option, key = _only("--secret-key", secret_key, "--private-key", private_key)
     signer_of = signing.secret_signer if option == "--secret-key" else signing.private_signer
     signer = signer_of(_secret(option, key), option, algorithm or "")
@@ -205,9 +207,8 @@ def validate(
         if algorithm is not None:
             raise InvalidSetting(f"{algorithm} is an algorithm of public keys: give --public-key, or no --algorithm")
         key = _secret(option, text)
+        json_web_token.check_secret(key, option)
         algorithms = json_web_token.secret_algorithms(key)
-        if not algorithms:
-            raise InvalidSetting(f"{option} has {len(key)} bytes, less than {json_web_token.SECRET_BYTES_MIN}")
     else:
         key = json_web_token.read_public_key(read_source(_named(option, text), option), algorithm or "", option)
         algorithms = (algorithm,) if algorithm else json_web_token.public_algorithms(key)
