@@ -29,6 +29,10 @@ class AuthenticationFailed(MagnetarError):
         self.code = code
 
 
+class ForeignToken(AuthenticationFailed):
+    """The keys of a provider did not sign a token, so it may be for another provider."""
+
+
 class RightMissing(MagnetarError):
     """A role lacks a right."""
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+from jwt.algorithms import RSAAlgorithm
 
 from magnetar.access.authentication import Authentication
 from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
 from magnetar.access.providers.internal import InternalToken
 from magnetar.errors import AuthenticationFailed
+from magnetar.settings.settings import Settings
+from tests.access.keys import RSA, SECRET_SETTING, token
 
 
 class Echo:
@@ -47,6 +53,27 @@ def test_the_pipelines_process_logs_in_whatever_the_providers_are(methods: tuple
         with pytest.raises(AuthenticationFailed):
             authentication.request(f"Bearer {other}", "", 0)
     assert internal.text not in repr(internal) + repr(authentication)
+
+
+@pytest.mark.parametrize("names", ["token,openid", "openid,token"])
+def test_the_reason_is_that_of_the_provider_whose_token_it_is(tmp_path: Path, names: str) -> None:
+    key_set = {"keys": [{**RSAAlgorithm.to_jwk(RSA.public_key(), as_dict=True), "kid": "r"}]}
+    (tmp_path / "keys").write_text(json.dumps(key_set))
+    settings = Settings(
+        authenticationEnabled=True,
+        authenticationProviders=names,
+        tokenSecretKey=SECRET_SETTING,
+        openIDKeySetFile=str(tmp_path / "keys"),
+        openIDAllowedTokenIssuers="https://issuer",
+        openIDAllowedAudiences="broker",
+    )
+    authentication = Authentication.from_settings(settings)
+    expired = {"iss": "https://issuer", "aud": "broker", "sub": "ann", "iat": 1, "exp": 2}
+    for data in (token(**expired), token(RSA, "RS256", kid="r", **expired)):
+        with pytest.raises(AuthenticationFailed, match="the token has expired"):
+            authentication.connect("token", data, "", 10_000)
+    with pytest.raises(AuthenticationFailed, match=r"no key of the key set|another algorithm"):
+        authentication.connect("token", token(RSA, "RS256", kid="other", **expired), "", 10_000)
 
 
 def test_another_method_is_refused_by_name() -> None:

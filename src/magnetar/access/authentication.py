@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
 from magnetar.access.providers.internal import InternalToken
-from magnetar.errors import AuthenticationFailed, InvalidSetting
+from magnetar.errors import AuthenticationFailed, ForeignToken, InvalidSetting
 from magnetar.settings.authentication import AuthenticationSettings
 
 Work = Callable[[], None]
@@ -161,7 +161,7 @@ class Authentication:
         raise failure or AuthenticationFailed("authentication is required")
 
     def _first(self, method: str, data: bytes, common_name: str, now_ms: int) -> Principal:
-        """Of the first provider that accepts it; the error is that of the last one."""
+        """Of the first provider that accepts it; the error is that of the first one that knows the token."""
         assert self._providers is not None
         failure: AuthenticationFailed | None = None
         for provider in self._providers[method]:
@@ -171,7 +171,8 @@ class Authentication:
                     raise AuthenticationFailed(f"the role {INTERNAL_ROLE} is that of the broker's own process")
             except AuthenticationFailed as error:
                 self._failed(provider, method, error)
-                failure = error
+                if failure is None or isinstance(failure, ForeignToken):
+                    failure = error
             else:
                 self.successes[provider.name, method] += 1
                 return principal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from magnetar.access_bounds import ROLE_SIZE, TOKEN_SIZE
-from magnetar.errors import AuthenticationFailed, InvalidSetting
+from magnetar.errors import AuthenticationFailed, ForeignToken, InvalidSetting
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -121,18 +121,18 @@ def claims_of(token: bytes) -> Claims:
 
 
 def verified(token: bytes, key: bytes | PublicKey, algorithms: Sequence[str]) -> Claims:
-    """The claims of a token that one of the algorithms has signed with this key; raises `AuthenticationFailed`."""
+    """The claims of a token that one of the algorithms has signed with this key; raises `ForeignToken` for another."""
     from jwt import PyJWS
     from jwt.exceptions import PyJWTError
 
     header, payload, _ = _parts_of(token)
     found = _json_of(header)
     if found.get("alg") not in algorithms or "crit" in found:
-        raise _invalid("the token has another algorithm than those of the key")
+        raise ForeignToken("the token has another algorithm than those of the key", "INVALID_TOKEN")
     try:
         PyJWS(algorithms=list(algorithms)).decode(token, key, algorithms=list(algorithms))
     except (PyJWTError, ValueError, TypeError):
-        raise _invalid("the signature of the token is not valid") from None
+        raise ForeignToken("the signature of the token is not valid", "INVALID_TOKEN") from None
     return _json_of(payload)
 
 

@@ -13,7 +13,7 @@ import msgspec
 from magnetar.access import json_web_token as jwt
 from magnetar.access.principal import Principal
 from magnetar.access.sources import ChangingFile
-from magnetar.errors import AuthenticationFailed, InvalidSetting
+from magnetar.errors import AuthenticationFailed, ForeignToken, InvalidSetting
 from magnetar.settings.authentication import AuthenticationSettings
 from magnetar.settings.source_path import path_of
 
@@ -50,10 +50,10 @@ class OpenIdProvider:
         header = jwt.header_of(token)
         algorithm = header.get("alg")
         if algorithm not in ALGORITHMS:
-            raise AuthenticationFailed("the token has an algorithm that is not accepted", "UNSUPPORTED_ALGORITHM")
+            raise ForeignToken("the token has an algorithm that is not accepted", "UNSUPPORTED_ALGORITHM")
         key, own = self._key(header.get("kid"))
         if (own and own != algorithm) or not jwt.fits(key, algorithm):
-            raise AuthenticationFailed("the token has another algorithm than its key", "ALGORITHM_MISMATCH")
+            raise ForeignToken("the token has another algorithm than its key", "ALGORITHM_MISMATCH")
         claims = jwt.verified(token, key, (algorithm,))
         if claims.get("iss") not in self._issuers:
             raise AuthenticationFailed("the issuer of the token is not accepted", "UNSUPPORTED_ISSUER")
@@ -73,7 +73,7 @@ class OpenIdProvider:
                 self._keys = _keys_in(content, self._file.path)
         found = self._keys.get(key_id) if isinstance(key_id, str) else None
         if found is None:
-            raise AuthenticationFailed("no key of the key set has the id of the token", "ERROR_RETRIEVING_PUBLIC_KEY")
+            raise ForeignToken("no key of the key set has the id of the token", "ERROR_RETRIEVING_PUBLIC_KEY")
         return found
 
 
