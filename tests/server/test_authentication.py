@@ -126,6 +126,15 @@ def test_an_original_principal_over_http_is_for_proxies(tmp_path: Path) -> None:
             assert http.get(LIST, headers=headers).status_code == status, (role, original)
 
 
+def test_a_proxy_is_believed_over_http(tmp_path: Path) -> None:
+    proxied = {"X-Original-Principal": "ann"}
+    with secured(tmp_path, proxyRoles="proxy", authenticateOriginalAuthData=True) as broker:
+        for role, status in (("proxy", 200), ("bob", 403)):
+            headers = {"Authorization": f"Bearer {token(sub=role).decode()}", **proxied}
+            assert httpx.get(broker.http_url + LIST, headers=headers).status_code == status
+        assert httpx.get(broker.http_url + LIST, headers=proxied).status_code == 401
+
+
 def expiries(broker: magnetar.testing.TestBroker) -> set[int | None]:
     """Of the principals of all connections."""
 

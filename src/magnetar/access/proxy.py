@@ -25,7 +25,8 @@ def on_behalf(
 ) -> Principal:
     """The principal with the role on whose behalf it acts, or empty; raises `RightMissing` if they do not go together.
 
-    Over HTTP a client that is no proxy may name its own role: Pulsar's proxy forwards requests so.
+    Over HTTP a client that is no proxy may name its own role: Pulsar's proxy forwards requests so. What a proxy names
+    there has no proof, also where binary clients need one, as in Pulsar.
     """
     if principal.role == INTERNAL_ROLE and not original:
         return principal

@@ -54,7 +54,10 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     authenticateOriginalAuthData: Annotated[
         bool,
-        Flag("A proxy also shows what its client showed, and that is checked here; without it, the proxy is believed."),
+        Flag(
+            "A proxy of binary clients also shows what its client showed, and that is checked here; without it, and"
+            " over HTTP, where a proxy only names its client (`X-Original-Principal`), the proxy is believed."
+        ),
     ] = False
     tokenSecretKey: Annotated[
         str,
