@@ -9,14 +9,21 @@ import base64
 import binascii
 import os
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from magnetar.access_bounds import ACCESS_FILE
 from magnetar.errors import InvalidSetting
+from magnetar.log.events import ACCESS_FILE_READ, ACCESS_FILE_REFUSED, emit
+from magnetar.security.private_files import check_file
 from magnetar.settings.source_path import path_of
 
 _DATA = re.compile(r"data:(?P<type>[^;,]*)(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL)
 _Stamp = tuple[int, ...]
+
+T = TypeVar("T")
 
 
 def read_source(text: str, setting: str) -> bytes:
@@ -50,35 +57,47 @@ def _decoded(text: str, setting: str) -> bytes:
         raise InvalidSetting(f"{setting} is neither a file that exists, nor file:, data: or base64") from None
 
 
-class ChangingFile:
-    """A file that is read again when it was replaced or written. What cannot be read or used leaves the old in force:
-    a file that is being written is empty for a moment.
+class ChangingFile(Generic[T]):
+    """What a file has, which is read again when it was replaced or written. What cannot be read or used leaves the old
+    in force, and is reported once: a file that is being written is empty for a moment.
     """
 
-    def __init__(self, path: str, setting: str) -> None:
-        self.path = path
+    def __init__(self, path: str, setting: str, parse: Callable[[bytes], T], *, is_secret: bool = False) -> None:
+        """`is_secret`: others may not read it. That is checked when it was replaced; at the start, all such files are.
+
+        Raises `InvalidSetting`, as `parse` may.
+        """
+        self._path = path
         self._setting = setting
-        self._stamp: _Stamp | None = None
-
-    def read(self) -> bytes:
-        """At the start; raises `InvalidSetting`."""
+        self._parse = parse
+        self._is_secret = is_secret
         self._stamp = self._found()
-        return read_file(self.path, self._setting)
+        self._content = self._read()
 
-    def changed(self) -> bytes | None:
-        """The new content, once; None if it is the same as before, or cannot be read."""
+    def current(self) -> T:
         stamp = self._found()
-        if stamp is None or stamp == self._stamp:
-            return None
-        self._stamp = stamp
+        if stamp != self._stamp:
+            self._stamp = stamp
+            self._read_again()
+        return self._content
+
+    def _read_again(self) -> None:
         try:
-            return read_file(self.path, self._setting)
-        except InvalidSetting:
-            return None
+            if self._is_secret:
+                check_file(Path(self._path), self._setting)
+            self._content = self._read()
+        except InvalidSetting as error:
+            emit(ACCESS_FILE_REFUSED, reason=error)
+        else:
+            emit(ACCESS_FILE_READ, setting=self._setting, path=self._path)
+
+    def _read(self) -> T:
+        return self._parse(read_file(self._path, self._setting))
 
     def _found(self) -> _Stamp | None:
+        """Changes with its content and its mode; None if it is missing."""
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._path)
         except OSError:
             return None
-        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -154,6 +154,21 @@ CERTIFICATE_EXPIRES = Event(
     "The key of the authority of `--secure` is kept elsewhere. Written at the start and once a day; a start after the"
     " last day is refused.",
 )
+ACCESS_FILE_READ = Event(
+    "access_file_read",
+    logging.INFO,
+    "server",
+    "{setting} was read again: logins are checked by {path}",
+    "The file of `basicAuthConf` or `openIDKeySetFile` was replaced or written.",
+)
+ACCESS_FILE_REFUSED = Event(
+    "access_file_refused",
+    logging.ERROR,
+    "server",
+    "a file of users or keys that was replaced cannot be used, the old one stays in force: {reason}",
+    "Logins are checked by what the file of `basicAuthConf` or `openIDKeySetFile` had before: a user who was taken out"
+    " of it still gets in. The file is read at the next login after it has changed again.",
+)
 SLOW_COMMIT = Event(
     "slow_commit",
     logging.WARNING,

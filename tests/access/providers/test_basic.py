@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from magnetar.access_bounds import (
 )
 from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.settings import Settings
+from tests.access.reports import reported
 
 HASHES = {
     "apr_md5_crypt": apr_md5_crypt.hash("word"),
@@ -33,6 +35,7 @@ HASHES = {
 
 def provider(folder: Path, text: str) -> BasicProvider:
     file = folder / "users"
+    file.touch(0o600)
     file.write_text(text)
     return BasicProvider(Settings(basicAuthConf=str(file)))
 
@@ -135,6 +138,40 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not_used(tmp_path: Pat
     with pytest.raises(AuthenticationFailed):
         login(one, b"ann:word")
     assert login(one, b"ann:other") == "ann"
+
+
+def test_a_file_that_cannot_be_used_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "magnetar")
+    one, file = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}"), tmp_path / "users"
+    for change, reason in (
+        (lambda: file.write_text("bob:hidden"), "basicAuthConf: line 1 is not of the form user:hash"),
+        (
+            lambda: (file.write_text(f"bob:{HASHES['ldap_sha1']}"), file.chmod(0o666)),
+            "basicAuthConf: .* is open to every",
+        ),
+        (file.unlink, f"basicAuthConf: {file} cannot be read: No such file or directory"),
+    ):
+        change()
+        for _ in range(3):
+            assert login(one, b"ann:word") == "ann"
+        ((level, text),) = reported(caplog)
+        assert level == "ERROR"
+        assert re.search(reason, text) and "hidden" not in text and HASHES["ldap_sha1"] not in text
+    file.touch(0o600)
+    file.write_text(f"bob:{HASHES['ldap_sha1']}")
+    assert login(one, b"bob:word") == "bob"
+    with pytest.raises(AuthenticationFailed, match="unknown or the password is wrong"):
+        login(one, b"ann:word")
+    assert [level for level, _ in reported(caplog)] == ["INFO"]
+
+
+def test_a_file_that_was_made_private_is_read(tmp_path: Path) -> None:
+    one, file = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}"), tmp_path / "users"
+    file.chmod(0o644)
+    file.write_text(f"bob:{HASHES['ldap_sha1']}")
+    assert login(one, b"ann:word") == "ann"
+    file.chmod(0o640)
+    assert login(one, b"bob:word") == "bob"
 
 
 def test_bound_password_failures(tmp_path: Path) -> None:

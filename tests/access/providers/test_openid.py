@@ -15,6 +15,7 @@ from magnetar.errors import AuthenticationFailed, InvalidSetting
 from magnetar.settings.refused import asks_for_protection
 from magnetar.settings.settings import Settings
 from tests.access.keys import CURVE, RSA, SECRET, SHORT_RSA, token
+from tests.access.reports import reported
 
 NOW_S = 1_700_000_000
 CLAIMS: dict[str, Any] = {
@@ -92,6 +93,24 @@ def test_keys_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
     assert role(one, token(RSA, "RS256", kid="new", **CLAIMS)) == "ann"
     with pytest.raises(AuthenticationFailed):
         role(one, token(RSA, "RS256", kid="r", **CLAIMS))
+
+
+def test_a_key_set_that_cannot_be_used_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "magnetar")
+    one, file = provider(tmp_path), tmp_path / "keys"
+    for change, reason in (
+        (lambda: file.write_text("{hidden"), f"openIDKeySetFile: {file} is not a JSON web key set"),
+        (lambda: file.write_text(key_set()), f"openIDKeySetFile: {file} has no public key"),
+        (file.unlink, f"openIDKeySetFile: {file} cannot be read: No such file or directory"),
+    ):
+        change()
+        for _ in range(3):
+            assert role(one, token(RSA, "RS256", kid="r", **CLAIMS)) == "ann"
+        ((level, text),) = reported(caplog)
+        assert level == "ERROR" and reason in text and "hidden" not in text
+    file.write_text(key_set(rsa_key(kid="new")))
+    assert role(one, token(RSA, "RS256", kid="new", **CLAIMS)) == "ann"
+    assert [level for level, _ in reported(caplog)] == ["INFO"]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ guesses take neither the processor nor the thread from others.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import secrets
@@ -48,9 +47,10 @@ class BasicProvider:
         if not settings.basicAuthConf:
             raise InvalidSetting(f"the authentication provider basic needs {_SETTING}")
         path = path_of(settings.basicAuthConf, _SETTING)
-        self._file = None if path is None else ChangingFile(path, _SETTING)
-        content = read_source(settings.basicAuthConf, _SETTING) if self._file is None else self._file.read()
-        self._users = Users(content, _SETTING)
+        self._file = None if path is None else ChangingFile(path, _SETTING, _users_in, is_secret=True)
+        self._users = (
+            _users_in(read_source(settings.basicAuthConf, _SETTING)) if self._file is None else self._file.current()
+        )
         self._mark_key = secrets.token_bytes(32)
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
         self._done: deque[tuple[_Guess, bool]] = deque()  # appended to by the thread
@@ -97,15 +97,17 @@ class BasicProvider:
             self._verdicts[guess.mark] = verdict
             if len(self._verdicts) > PASSWORD_VERDICTS.limit:
                 self._verdicts.popitem(last=False)
-        content = None if self._file is None else self._file.changed()
-        if content is not None:
-            with contextlib.suppress(InvalidSetting):  # those of before stay in force
-                self._users = Users(content, _SETTING)
+        if self._file is not None:
+            self._users = self._file.current()
 
     def _mark(self, user: str, own: Hash | None, password: bytes) -> bytes:
         """By a key of this process: what is remembered says nothing about the password."""
         shown = b"\0".join((user.encode(), b"" if own is None else own.text.encode(), password))
         return hmac.new(self._mark_key, shown, hashlib.sha256).digest()
+
+
+def _users_in(content: bytes) -> Users:
+    return Users(content, _SETTING)
 
 
 def _wait_for_turn() -> None:

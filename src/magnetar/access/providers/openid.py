@@ -5,7 +5,6 @@ The keys come from a file, which is read again when it changes; nothing is fetch
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import msgspec
@@ -42,8 +41,7 @@ class OpenIdProvider:
         path = path_of(settings.openIDKeySetFile, _SETTING) if settings.openIDKeySetFile else None
         if path is None:
             raise InvalidSetting(f"the authentication provider openid needs {_SETTING}, a file that exists")
-        self._file = ChangingFile(path, _SETTING)
-        self._keys = _keys_in(self._file.read(), path)
+        self._file = ChangingFile(path, _SETTING, lambda content: _keys_in(content, path))
 
     def authenticate(self, data: bytes, common_name: str, now_ms: int) -> Principal:
         token = data.strip()
@@ -67,11 +65,7 @@ class OpenIdProvider:
 
     def _key(self, key_id: object) -> tuple[Any, str]:
         """The key and its own algorithm, if it has one."""
-        content = self._file.changed()
-        if content is not None:
-            with contextlib.suppress(InvalidSetting):  # those of before stay in force
-                self._keys = _keys_in(content, self._file.path)
-        found = self._keys.get(key_id) if isinstance(key_id, str) else None
+        found = self._file.current().get(key_id) if isinstance(key_id, str) else None
         if found is None:
             raise ForeignToken("no key of the key set has the id of the token", "ERROR_RETRIEVING_PUBLIC_KEY")
         return found
