@@ -24,7 +24,11 @@ PASSWORD_VERDICTS = Bound(
     "the oldest is forgotten, and checked again",
 )
 PASSWORDS_WAITING = Bound(
-    "passwords-waiting", "passwords that wait to be checked, one at a time in a thread", 64, "passwords", "refused"
+    "passwords-waiting",
+    "passwords that wait to be checked, one at a time in a thread of their own; addresses have their turns",
+    1000,
+    "passwords",
+    "refused",
 )
 ADDRESS_PASSWORDS_WAITING = Bound(
     "address-passwords-waiting",
@@ -35,13 +39,25 @@ ADDRESS_PASSWORDS_WAITING = Bound(
 )
 PASSWORD_FAILURES = Bound(
     "password-failures",
-    "wrong passwords from one address, or one network of IPv6 (/64); one that waits counts until it is found right",
+    "wrong passwords of one user from one address, or one network of IPv6 (/64); one that waits counts until it is"
+    " found right",
     20,
+    "a minute",
+    "others of this user that are not known to be right are refused unchecked",
+)
+ADDRESS_PASSWORD_FAILURES = Bound(
+    "address-password-failures",
+    "wrong passwords of all users from one address, or one network of IPv6 (/64), counted in the same way",
+    100,
     "a minute",
     "others that are not known to be right are refused unchecked",
 )
 PASSWORD_WAIT = Bound(
-    "password-wait", "time that an HTTP request waits for the check of its password", 30, "s", "refused with 401"
+    "password-wait",
+    "time that an HTTP request waits for the check of its password, and a connection after the time for its handshake",
+    30,
+    "s",
+    "refused with 401; a connection gets the reason, and is disconnected",
 )
 ACCESS_FILE = Bound(
     "access-file", "a file of keys or users", 1 << 20, "bytes", "the start ends; later, the old ones stay in force"

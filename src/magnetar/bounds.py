@@ -311,6 +311,13 @@ SCHEMA_IN_TURN = Bound(
     "compared in a thread, only the connection waits",
 )
 SCHEMA_THREADS = Bound("schema-threads", "schemas that are compared in threads", 1, "at a time", "the others wait")
+SCHEMAS_WAITING = Bound(
+    "schemas-waiting",
+    "schemas of one role, or of one address without roles, that wait to be compared; clients have their turns",
+    100,
+    "schemas",
+    "refused with ServiceNotReady, or 503",
+)
 SCHEMA_EXAMINATIONS = Bound(
     "schema-examinations",
     "comparisons of one schema with versions that change meanwhile",

@@ -18,9 +18,9 @@ class RawClient:
 
     opened: ClassVar[list[RawClient]] = []
 
-    def __init__(self, broker: TestBroker, *, connect: bool = True) -> None:
+    def __init__(self, broker: TestBroker, *, connect: bool = True, source: str = "127.0.0.1") -> None:
         host, port = broker.service_url.removeprefix("pulsar://").rsplit(":", 1)
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
+        self.socket = socket.create_connection((host, int(port)), timeout=10, source_address=(source, 0))
         self.opened.append(self)
         self._decoder = FrameDecoder(64 << 20)
         self._frames: list[tuple[Command, bytes | None]] = []

@@ -178,7 +178,7 @@ def test_a_client_is_asked_for_a_new_token_when_the_old_one_has_expired(tmp_path
 def test_bound_password_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("magnetar.admin.app.PASSWORD_WAIT", PASSWORD_WAIT._replace(limit=0))
     with secured(tmp_path) as broker:
-        broker.server.broker.run_aside = lambda work, then: None  # a thread that does not come to it
+        broker.server.broker.check_login = lambda work, then, address: None  # a thread that does not come to it
         answer = httpx.get(broker.http_url + LIST, auth=("ann", "word"))
         assert (answer.status_code, "not checked in time" in answer.text) == (401, True)
 

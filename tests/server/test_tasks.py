@@ -184,6 +184,30 @@ def test_bound_schema_threads() -> None:
     assert not threads[0].is_alive() and threads[0].daemon
 
 
+def test_sources_of_work_have_their_turns() -> None:
+    order: list[str] = []
+
+    async def main() -> None:
+        started, released, done = threading.Event(), threading.Event(), asyncio.Event()
+        aside = Aside(asyncio.get_running_loop())
+
+        def first() -> None:
+            started.set()
+            released.wait(WAIT_S)
+
+        aside.run(first, lambda: None, "a")
+        await asyncio.to_thread(started.wait, WAIT_S)
+        for name in ("a1", "a2", "a3", "b1", "b2", "c1"):
+            aside.run(lambda name=name: order.append(name), lambda: None, name[0])  # type: ignore[misc]
+        aside.run(lambda: None, done.set, "a")
+        released.set()
+        await asyncio.wait_for(done.wait(), WAIT_S)
+        aside.close()
+
+    asyncio.run(main())
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3"]
+
+
 def test_work_that_outlives_the_loop_is_dropped() -> None:
     closed, called = threading.Event(), list[int]()
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from magnetar.bounds import SCHEMAS_WAITING
 from magnetar.broker.host import ManualHost
+from magnetar.broker.schema.examination import Examination
 from magnetar.session.handles import SessionState
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame
@@ -24,11 +26,11 @@ class HoldingHost(ManualHost):
         super().__init__()
         self.held: deque[tuple[Callable[[], object], Callable[[], None]]] = deque()
 
-    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None], client: str) -> None:
         self.held.append((work, then))
 
     def let_happen(self) -> None:
-        super().run_aside(*self.held.popleft())
+        super().run_aside(*self.held.popleft(), "")
 
 
 @pytest.fixture
@@ -159,6 +161,34 @@ def test_a_client_that_leaves_meanwhile(world: World, host: HoldingHost) -> None
     assert "public/default/t" not in world.broker.catalog.topics and not world.broker.schemas.versions(
         "public/default/t"
     )
+
+
+def test_a_schema_of_a_client_that_left_is_not_examined(
+    world: World, host: HoldingHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(world)
+    talk.send(producer(large()))
+    talk.session.connection_lost()
+    monkeypatch.setattr(Examination, "find_or_check", lambda *_: pytest.fail("examined"))
+    host.let_happen()
+    assert not host.held
+
+
+def test_bound_schemas_waiting(world: World, host: HoldingHost) -> None:
+    talks = [Talk(world, f"10.0.0.9:{number}") for number in range(SCHEMAS_WAITING.limit + 1)]
+    for talk in talks:
+        talk.send(producer(large()))
+    (refused,) = talks[-1].said()
+    assert refused.error.error == pb.ServiceNotReady
+    assert f"{SCHEMAS_WAITING.limit} schemas of this client wait" in refused.error.message
+    other = Talk(world, "10.0.0.10:1")
+    other.send(producer(large(), 2))
+    assert other.said() == []
+    while host.held:
+        host.let_happen()
+    assert types(other.said()) == [Command.PRODUCER_SUCCESS]
+    talks[-1].send(producer(large(prefix="other")))
+    assert len(host.held) == 1
 
 
 def test_a_bug_in_the_work_is_met_where_the_command_is_handled(

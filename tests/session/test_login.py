@@ -78,7 +78,7 @@ def test_a_password_is_checked_aside_and_what_follows_waits(tmp_path: Path) -> N
     (tmp_path / "users").write_text(f"ann:{apr_md5_crypt.hash('word')}")
     world = secured(authenticationProviders="basic", basicAuthConf=str(tmp_path / "users"))
     waiting: list[Any] = []
-    world.broker.run_aside = lambda work, then: waiting.append((work, then))  # type: ignore[method-assign]
+    world.broker.check_login = lambda work, then, address: waiting.append((work, then))  # type: ignore[method-assign]
     good, bad = connect(world, b"ann:word", "basic"), connect(world, b"ann:wrong", "basic")
     good.send(Command(type=Command.PING, ping=pb.CommandPing()))
     assert good.said() == []

@@ -157,7 +157,7 @@ def test_the_password_of_the_client_of_a_proxy_is_checked_aside(tmp_path: Path) 
     (tmp_path / "users").write_text(f"ann:{apr_md5_crypt.hash('word')}")
     one = world(authenticationProviders="token,basic", basicAuthConf=str(tmp_path / "users"))
     waiting: list[Any] = []
-    one.broker.run_aside = lambda work, then: waiting.append((work, then))  # type: ignore[method-assign]
+    one.broker.check_login = lambda work, then, address: waiting.append((work, then))  # type: ignore[method-assign]
     talk = proxied(one, token(sub="proxy"), b"ann:word", original_auth_method="basic")
     assert talk.said() == []
     ((work, then),) = waiting

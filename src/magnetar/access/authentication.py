@@ -18,6 +18,7 @@ from magnetar.errors import AuthenticationFailed, ForeignToken, InvalidSetting
 from magnetar.settings.authentication import AuthenticationSettings
 
 Work = Callable[[], None]
+IsWanted = Callable[[], bool]
 
 _SCHEMES = {"bearer": "token", "basic": "basic"}
 _CLASSES = {
@@ -42,9 +43,12 @@ class Provider(Protocol):
 
 @runtime_checkable
 class SlowProvider(Protocol):
-    """A provider whose checks take long: its work runs in a thread before `authenticate` is called."""
+    """A provider whose checks take long: its work runs in a thread before `authenticate` is called.
 
-    def ahead(self, data: bytes, address: str, now_ms: int) -> Work | None: ...
+    The thread asks `is_wanted` when it comes to the work, which is dropped when the client has gone.
+    """
+
+    def ahead(self, data: bytes, address: str, now_ms: int, is_wanted: IsWanted) -> Work | None: ...
 
 
 class Authentication:
@@ -99,12 +103,12 @@ class Authentication:
 
     # -- binary clients
 
-    def ahead(self, method: str, data: bytes, address: str, now_ms: int) -> Work | None:
+    def ahead(self, method: str, data: bytes, address: str, now_ms: int, *, is_wanted: IsWanted) -> Work | None:
         """Work that must be done in a thread before `connect`; None if there is none. Raises `AuthenticationFailed`."""
         for provider in (self._providers or {}).get(method, ()):
             if isinstance(provider, SlowProvider):
                 try:
-                    return provider.ahead(data, address, now_ms)
+                    return provider.ahead(data, address, now_ms, is_wanted)
                 except AuthenticationFailed as error:
                     self._failed(provider, method, error)
                     raise
@@ -129,10 +133,10 @@ class Authentication:
 
     # -- HTTP
 
-    def ahead_of_request(self, authorization: str, address: str, now_ms: int) -> Work | None:
+    def ahead_of_request(self, authorization: str, address: str, now_ms: int, *, is_wanted: IsWanted) -> Work | None:
         """The same for `request`."""
         method, data = _shown(authorization)
-        return self.ahead(method, data, address, now_ms) if method == "basic" else None
+        return self.ahead(method, data, address, now_ms, is_wanted=is_wanted) if method == "basic" else None
 
     def request(self, authorization: str, common_name: str, now_ms: int, *, method: str = "") -> Principal:
         """The principal of an HTTP request, from its header Authorization or its certificate; `method` is what the

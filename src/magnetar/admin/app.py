@@ -152,16 +152,26 @@ class AdminApp:
         tls = request.scope.get("extensions", {}).get(TLS_EXTENSION, {})
         client = request.client.host if request.client else "?"
         try:
-            work = authentication.ahead_of_request(shown, client, broker.now_ms())
-            if work is not None:
-                alarm = self._alarm(None)
-                broker.run_aside(work, alarm.ring)
-                await alarm.wait(PASSWORD_WAIT.limit)
+            await self._check_password(shown, client)
             principal = authentication.request(shown, tls.get("common_name", ""), broker.now_ms(), method=method)
         except AuthenticationFailed as error:
             broker.event(AUTHENTICATION_FAILED, client=client, version="HTTP", reason=str(error))
             raise
         return on_behalf(principal, original, broker.settings, by_http=True)
+
+    async def _check_password(self, authorization: str, client: str) -> None:
+        """If there is one that is not known yet. The thread drops it when the request does not wait any more."""
+        broker, alarm, is_waiting = self._broker, self._alarm(None), True
+        work = broker.authentication.ahead_of_request(
+            authorization, client, broker.now_ms(), is_wanted=lambda: is_waiting
+        )
+        if work is None:
+            return
+        try:
+            broker.check_login(work, alarm.ring, client)
+            await alarm.wait(PASSWORD_WAIT.limit)
+        finally:
+            is_waiting = False
 
     async def _allowed_call(self, request: Request, route: Route, path: dict[str, str], principal: Principal) -> Call:
         """Raises RightMissing. Asked before the body is read, and before anything is said about what exists."""

@@ -29,6 +29,7 @@ from magnetar.broker.host import FaultKind, Host
 from magnetar.broker.maintenance import Maintenance
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
+from magnetar.broker.schema.waiting import Examinations
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import BrokerLimits
 from magnetar.broker.timers import Timers
@@ -69,6 +70,8 @@ class Broker:
         self.event = host.event
         self.fault = host.fault
         self.run_aside = host.run_aside
+        self.check_login = host.check_login
+        self.examinations = Examinations(self)
         self._started_with = settings
         self.storage = storage
         self.damage = DamageList(host.event, clock.now_ms)

@@ -34,11 +34,14 @@ class Host(Protocol):
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         """A bug or a read error was met by one thing, such as the topic `where`; the others go on."""
 
-    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None], client: str) -> None:
         """`work` takes long and touches nothing of the broker: run it in a thread, then call `then` as all else here.
 
-        What it raises is dropped: it keeps what it found, and the broker asks again.
+        Clients have their turns. What it raises is dropped: it keeps what it found, and the broker asks again.
         """
+
+    def check_login(self, work: Callable[[], object], then: Callable[[], None], address: str) -> None:
+        """The same for the login of a client from an address, which waits for no other kind of work."""
 
     def event(self, event: Event, **values: object) -> None:
         """A line for the log. Never called once per message."""
@@ -62,10 +65,13 @@ class ManualHost:
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         raise error
 
-    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None], client: str) -> None:
         with contextlib.suppress(Exception):
             work()
         then()
+
+    def check_login(self, work: Callable[[], object], then: Callable[[], None], address: str) -> None:
+        self.run_aside(work, then, address)
 
     def event(self, event: Event, **values: object) -> None:
         self.events.append((event, values))

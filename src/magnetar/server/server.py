@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from magnetar.access.access import Access
+from magnetar.access.providers.guesses import network_of
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.access_view import AccessView
 from magnetar.broker.host import FaultKind
@@ -87,6 +88,7 @@ class Server:
         self.vitals = ServerVitals(self)  # before the broker, whose events it counts
         self.phase: Phase = "starting"
         self._aside = Aside(self.loop)
+        self._logins = Aside(self.loop, "logins")  # other work may take long, and its clients are known
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
         self.internal_token = access.internal_token
@@ -201,6 +203,7 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         self._aside.close()
+        self._logins.close()
         await self.committer.close()
         for connection in list(self.connections):  # of clients that did not read what was left for them
             self._guard("disconnect", connection.abort)
@@ -275,8 +278,11 @@ class Server:
         self.vitals.fault()
         emit_traceback(FAULT, error, kind=kind, where=where)
 
-    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
-        self._aside.run(work, lambda: self._guard("command", then))
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None], client: str) -> None:
+        self._aside.run(work, lambda: self._guard("command", then), client)
+
+    def check_login(self, work: Callable[[], object], then: Callable[[], None], address: str) -> None:
+        self._logins.run(work, lambda: self._guard("command", then), network_of(address))
 
     def event(self, event: Event, **values: object) -> None:
         self.vitals.count(event, values)

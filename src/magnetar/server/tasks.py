@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable
-from queue import SimpleQueue
-from threading import Thread
+from threading import Condition, Thread
 from typing import Protocol
 
 from magnetar.broker.host import FaultKind
@@ -22,6 +22,7 @@ _GOOD_S = 60.0  # a task that ran this long is started again after the first pau
 
 Run = Callable[[], Awaitable[None]]
 Report = Callable[[FaultKind, Exception, str], None]
+_Work = tuple[Callable[[], object], Callable[[], None]]
 
 
 class Spawn(Protocol):
@@ -58,29 +59,50 @@ async def _keep(name: str, run: Run, report: Report) -> None:
 class Aside:
     """One thread, started by the first work: Python computes in one at a time, so more would only take from the loop.
 
-    It is a daemon: the end of the process does not wait for it.
+    Work of one source is done in its order, sources have their turns: many works of one hold up no other by more than
+    one. It is a daemon: the end of the process does not wait for it.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str = "aside") -> None:
         self._loop = loop
-        self._queue: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
+        self._name = name
+        self._waiting: dict[str, deque[_Work]] = {}  # by source, in the order of their turns
+        self._is_closed = False
+        self._changed = Condition()
         self._thread: Thread | None = None
 
-    def run(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+    def run(self, work: Callable[[], object], then: Callable[[], None], source: str = "") -> None:
         """Calls `then` in the loop, whatever `work` returned or raised."""
         if self._thread is None:
-            self._thread = Thread(target=self._serve, name="aside", daemon=True)
+            self._thread = Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
-        self._queue.put((work, then))
+        with self._changed:
+            self._waiting.setdefault(source, deque()).append((work, then))
+            self._changed.notify()
 
     def close(self) -> None:
         """After the work that was given so far, of which nothing is heard any more once the loop is closed."""
-        self._queue.put(None)
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
 
     def _serve(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._next()) is not None:
             work, then = item
             with contextlib.suppress(Exception):
                 work()
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(then)
+
+    def _next(self) -> _Work | None:
+        """The first work of the source whose turn it is, and the source to the end; None after the last one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if not self._waiting:
+                return None
+            source = next(iter(self._waiting))
+            works = self._waiting.pop(source)
+            found = works.popleft()
+            if works:
+                self._waiting[source] = works
+            return found

@@ -7,6 +7,7 @@ import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from magnetar.access_bounds import PASSWORD_WAIT
 from magnetar.bounds import CLOSING, HANDSHAKE_WAIT, OUTBOX
 from magnetar.security.server_tls import common_name_of
 from magnetar.session.handles import ClientAddress, SessionState
@@ -38,6 +39,7 @@ class Connection(asyncio.Protocol):
         self._handshake_end_s = self._loop.time() + _HANDSHAKE_S  # that of TLS counts too
         self._paused = False  # until published messages are durable
         self._held = False  # until the session has handled what it has
+        self._early = b""  # input that came while something was examined
         self._goes_on = False  # a turn is scheduled
         self._is_reading = True
         self._left_unread = -1  # bytes at the last keep-alive check
@@ -72,21 +74,42 @@ class Connection(asyncio.Protocol):
     def _check_handshake(self) -> None:
         """The time is absolute: single bytes now and then do not extend it."""
         self._handshake = None
+        session = self._session
+        if session is None or session.state is not SessionState.START:
+            return
+        if session.examinations:
+            self._handshake = self._loop.call_later(PASSWORD_WAIT.limit, self._check_login)
+        else:
+            session.fail(f"the handshake is not complete within {_HANDSHAKE_S} s")
+
+    def _check_login(self) -> None:
+        """The client showed its password in time, and waited for others."""
+        self._handshake = None
         if self._session is not None and self._session.state is SessionState.START:
-            self._session.fail(f"the handshake is not complete within {_HANDSHAKE_S} s")
+            self._session.fail(f"the password was not checked within {PASSWORD_WAIT.limit} s, try again")
 
     # -- bytes in
 
     def data_received(self, data: bytes) -> None:
         session = self._session
         assert session is not None
-        session.receive(data)
+        if session.examinations:  # it was read for its end alone
+            self._early += data
+        else:
+            session.receive(data)
         if session.pending_publishes > self._pending_max or self._server.is_full or session.holds:
             self._pause()
-        if session.has_input or not session.can_answer:
+        if self._has_to_wait:
             self._held = True
             self._set_reading()
             self._go_on_soon()
+
+    @property
+    def _has_to_wait(self) -> bool:
+        """While something is examined, reading goes on until there is input: a client that leaves is noticed."""
+        session = self._session
+        assert session is not None
+        return bool(self._early) or session.has_input or not (session.can_answer or session.examinations)
 
     def _go_on_soon(self) -> None:
         if not self._goes_on:
@@ -100,11 +123,12 @@ class Connection(asyncio.Protocol):
         assert session is not None
         if not self._held or self._paused or not session.can_answer:
             return
-        if session.has_input:
-            session.receive(b"")
+        if session.has_input or self._early:
+            early, self._early = self._early, b""
+            session.receive(early)
             if session.pending_publishes > self._pending_max or self._server.is_full or session.holds:
                 self._pause()
-        if session.has_input or not session.can_answer:
+        if self._has_to_wait:
             self._go_on_soon()
         else:
             self._held = False
@@ -189,7 +213,7 @@ class Connection(asyncio.Protocol):
     def keep_alive(self) -> None:
         assert self._session is not None
         # While reading is paused, the client cannot show that it is alive, except by reading.
-        if self._held and not self._session.can_answer:
+        if self._session.examinations or (self._held and not self._session.can_answer):
             self._check_progress()
         elif not self._paused:
             self._left_unread = -1

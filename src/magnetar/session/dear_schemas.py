@@ -6,6 +6,8 @@ again when the command is handled: what was found ahead only counts if the versi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.schema.admission import examination_ahead
@@ -27,9 +29,23 @@ def waits_for_examination(
     if ahead is None:
         return False
     examination, work = ahead
+    broker.examinations.run(
+        partial(_examine, session, work), partial(_handle, session, command, examination), _client_of(session)
+    )
     session.examinations += 1
-    broker.run_aside(work, lambda: _handle(session, command, examination))
     return True
+
+
+def _client_of(session: Session) -> str:
+    """By whose turn its schemas are examined: of one with many connections too."""
+    principal = session.principal
+    return principal.original or principal.role or session.where.host
+
+
+def _examine(session: Session, work: Callable[[], object]) -> None:
+    """In the thread, which has other work than that of connections that have ended."""
+    if session.state is not SessionState.CLOSED:
+        work()
 
 
 def _handle(session: Session, command: Command, examination: Examination) -> None:

@@ -38,6 +38,11 @@ class ClientAddress:
     is_local: bool = False  # on the broker's own machine: it can reach this address, whatever is advertised elsewhere
     service_url_tls: str = ""
 
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
+
 
 def _size_of(named: Producer | Consumer) -> int:
     """Characters of its name and metadata, which its client chose."""

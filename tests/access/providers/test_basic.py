@@ -15,6 +15,7 @@ from passlib.hash import apr_md5_crypt, bcrypt, des_crypt, ldap_sha1  # type: ig
 
 from magnetar.access.providers.basic import BasicProvider
 from magnetar.access_bounds import (
+    ADDRESS_PASSWORD_FAILURES,
     ADDRESS_PASSWORDS_WAITING,
     PASSWORD_FAILURES,
     PASSWORD_SIZE,
@@ -175,7 +176,7 @@ def test_a_file_that_was_made_private_is_read(tmp_path: Path) -> None:
 
 
 def test_bound_password_failures(tmp_path: Path) -> None:
-    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}\nbob:{HASHES['ldap_sha1']}")
+    one = provider(tmp_path, "\n".join(f"{user}:{HASHES['ldap_sha1']}" for user in ("ann", "bob", "eve")))
     assert login(one, b"bob:word") == "bob"
     for number in range(PASSWORD_FAILURES.limit):
         with pytest.raises(AuthenticationFailed, match="unknown or the password is wrong"):
@@ -183,8 +184,49 @@ def test_bound_password_failures(tmp_path: Path) -> None:
     with pytest.raises(AuthenticationFailed, match="too many wrong passwords"):
         login(one, b"ann:word")
     assert login(one, b"bob:word") == "bob"  # known to be right
+    assert login(one, b"eve:word") == "eve"  # another user of the same address
     assert login(one, b"ann:word", address="b") == "ann"
     assert login(one, b"ann:word", now_ms=60_000) == "ann"
+
+
+def test_bound_address_password_failures(tmp_path: Path) -> None:
+    one, limit = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}"), ADDRESS_PASSWORD_FAILURES.limit
+    for number in range(limit - 1):
+        check(one, b"user%d:wrong" % number)
+    work = one.ahead(b"other:wrong", "a", 0)
+    assert work is not None
+    assert "too many passwords from this address wait" in refused(one, b"ann:word")
+    work()
+    assert "too many wrong passwords from this address" in refused(one, b"ann:word")
+    assert login(one, b"ann:word", address="b") == "ann"
+    assert login(one, b"ann:word", now_ms=60_000) == "ann"
+
+
+def test_a_password_that_nobody_waits_for_is_not_compared(tmp_path: Path, compared: list[tuple[bytes, str]]) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    for number in range(2 * PASSWORDS_WAITING.limit):
+        work = one.ahead(b"ann:%d" % number, "a", 0, lambda: False)
+        assert work is not None
+        work()
+    assert not compared
+    assert login(one, b"ann:word") == "ann"  # none of them was a failure
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_first_connection_that_waits_for_a_password_has_it_compared(
+    tmp_path: Path, compared: list[tuple[bytes, str]], order: tuple[int, int]
+) -> None:
+    one = provider(tmp_path, f"ann:{HASHES['ldap_sha1']}")
+    works = [
+        one.ahead(b"ann:word", address, 0, lambda is_wanted=is_wanted: is_wanted)  # type: ignore[misc]
+        for address, is_wanted in (("a", False), ("b", True))
+    ]
+    for number in order:
+        work = works[number]
+        assert work is not None
+        work()
+    assert one.authenticate(b"ann:word", "", 0).role == "ann"
+    assert len(compared) == 1
 
 
 def test_bound_passwords_waiting(tmp_path: Path) -> None:
@@ -239,12 +281,13 @@ def test_passwords_that_wait_count_as_wrong_until_they_were_right(tmp_path: Path
     one = provider(tmp_path, "\n".join(f"{user}:{stored}" for user, stored in users.items()))
     for number in range(PASSWORD_FAILURES.limit - 2):
         check(one, b"u0:%d" % number)
-    works = [one.ahead(f"{user}:word".encode(), "a", 0) for user in ("u1", "u2")]
-    assert "too many passwords from this address wait" in refused(one, b"u3:word")
+    works = [one.ahead(guess, "a", 0) for guess in (b"u0:guess", b"u0:word")]
+    assert "too many passwords from this address wait" in refused(one, b"u0:other")
     for work in works:
         assert work is not None
         work()
-    for user in users:  # each was right, and is no failure
+    assert login(one, b"u0:word") == "u0"
+    for user in users:  # each is right, and no failure
         assert login(one, f"{user}:word".encode()) == user
 
 

@@ -215,12 +215,12 @@ LARGER = avro(*({"name": f"field{number}", "type": "int", "default": 0} for numb
 def test_large_schemas_are_compared_aside(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     aside = 0
 
-    def run_aside(work: Callable[[], object], then: Callable[[], None]) -> None:
+    def run_aside(work: Callable[[], object], then: Callable[[], None], client: str) -> None:
         nonlocal aside
         aside += 1
         if aside == 4:  # meanwhile another schema is added, so that it is compared again
             admin.broker.schemas.put("public/default/t", Schema(SchemaType.AVRO, OTHER["schema"].encode()), ALWAYS)
-        ManualHost.run_aside(admin.host, work, then)
+        ManualHost.run_aside(admin.host, work, then, client)
 
     monkeypatch.setattr(admin.broker, "run_aside", run_aside)
     assert upload(admin, LARGE) == 0 and aside == 1
@@ -235,7 +235,7 @@ def test_large_schemas_are_compared_aside(admin: Admin, monkeypatch: pytest.Monk
 
 
 def test_bound_schema_wait(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin.broker, "run_aside", lambda work, then: None)
+    monkeypatch.setattr(admin.broker, "run_aside", lambda work, then, client: None)
     monkeypatch.setattr(schemas, "_WAIT_MAX_S", 0.01)
     assert "not compared yet" in admin.reason(503, "POST", SCHEMA, json=LARGE)
     assert SCHEMA_WAIT.limit == 60 and not admin.broker.schemas.versions("public/default/t")

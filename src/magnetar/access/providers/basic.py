@@ -11,9 +11,9 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from magnetar.access.json_web_token import checked_role
 from magnetar.access.principal import Principal
@@ -30,12 +30,30 @@ _SETTING = "basicAuthConf"
 _REFUSED = "the user is unknown or the password is wrong"
 
 
-class _Guess(NamedTuple):
-    """A password that has a place: its mark, and whose it is."""
+@dataclass(slots=True, eq=False)
+class _Check:
+    """A password that has a place: its mark, whose it is, and how it is compared.
+
+    `works` are those of as many connections, still to be done. The first that is wanted finds the verdict for all.
+    """
 
     mark: bytes
+    user: str
     address: str
     now_ms: int
+    compare: Callable[[], bool]
+    works: int = 0
+    verdict: bool | None = None
+
+    def work(self, is_wanted: Callable[[], bool]) -> None:
+        """In the thread."""
+        if self.verdict is not None or not is_wanted():
+            return
+        verdict = False
+        try:
+            verdict = self.compare()
+        finally:
+            self.verdict = verdict
 
 
 class BasicProvider:
@@ -53,23 +71,30 @@ class BasicProvider:
         )
         self._mark_key = secrets.token_bytes(32)
         self._verdicts: OrderedDict[bytes, bool] = OrderedDict()
-        self._done: deque[tuple[_Guess, bool]] = deque()  # appended to by the thread
-        self._in_work: set[bytes] = set()
+        self._checks: dict[bytes, _Check] = {}
+        self._done: deque[_Check] = deque()  # appended to by the thread, once for each work
         self._guesses = Guesses()
 
-    def ahead(self, data: bytes, address: str, now_ms: int) -> Callable[[], None] | None:
-        """The work that `authenticate` needs to have been done; None if none. Raises `AuthenticationFailed`."""
+    def ahead(
+        self, data: bytes, address: str, now_ms: int, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Callable[[], None] | None:
+        """The work that `authenticate` needs to have been done; None if none. Raises `AuthenticationFailed`.
+
+        Many connections may be those of one client, with the same password: they need one place.
+        """
         self._collect()
         user, password = _pair_of(data)
         own = self._users.hash_of(user)
         mark = self._mark(user, own, password)
         if mark in self._verdicts:
             return None
-        if mark in self._in_work:
-            return _wait_for_turn
-        self._guesses.enter(address, now_ms)
-        self._in_work.add(mark)
-        return partial(self._work, _Guess(mark, address, now_ms), password, own, self._users.compared(own))
+        check = self._checks.get(mark)
+        if check is None:
+            self._guesses.enter(user, address, now_ms)
+            compare = partial(is_password, password, own, self._users.compared(own))
+            check = self._checks[mark] = _Check(mark, user, address, now_ms, compare)
+        check.works += 1
+        return partial(self._work, check, is_wanted)
 
     def authenticate(self, data: bytes, common_name: str, now_ms: int) -> Principal:
         self._collect()
@@ -81,24 +106,30 @@ class BasicProvider:
             raise AuthenticationFailed(_REFUSED, "INVALID_TOKEN")
         return Principal(user, METHOD)
 
-    def _work(self, guess: _Guess, password: bytes, own: Hash | None, compared: Sequence[Hash]) -> None:
-        verdict = False
+    def _work(self, check: _Check, is_wanted: Callable[[], bool]) -> None:
         try:
-            verdict = is_password(password, own, compared)
+            check.work(is_wanted)
         finally:
-            self._done.append((guess, verdict))
+            self._done.append(check)
 
     def _collect(self) -> None:
         """What the thread found, and a file that changed. A changed hash has another mark, hence no old verdict."""
         while self._done:
-            guess, verdict = self._done.popleft()
-            self._in_work.discard(guess.mark)
-            self._guesses.leave(guess.address, guess.now_ms, is_right=verdict)
-            self._verdicts[guess.mark] = verdict
-            if len(self._verdicts) > PASSWORD_VERDICTS.limit:
-                self._verdicts.popitem(last=False)
+            check = self._done.popleft()
+            check.works -= 1
+            if self._checks.get(check.mark) is check and (check.verdict is not None or not check.works):
+                self._settle(check)
         if self._file is not None:
             self._users = self._file.current()
+
+    def _settle(self, check: _Check) -> None:
+        """A password that no connection waited for any more is no failure: nothing was found out by it."""
+        del self._checks[check.mark]
+        self._guesses.leave(check.user, check.address, check.now_ms, is_wrong=check.verdict is False)
+        if check.verdict is not None:
+            self._verdicts[check.mark] = check.verdict
+            if len(self._verdicts) > PASSWORD_VERDICTS.limit:
+                self._verdicts.popitem(last=False)
 
     def _mark(self, user: str, own: Hash | None, password: bytes) -> bytes:
         """By a key of this process: what is remembered says nothing about the password."""
@@ -108,10 +139,6 @@ class BasicProvider:
 
 def _users_in(content: bytes) -> Users:
     return Users(content, _SETTING)
-
-
-def _wait_for_turn() -> None:
-    """Nothing: the same password is checked before, for another connection, which may be one of many of a client."""
 
 
 def _pair_of(data: bytes) -> tuple[str, bytes]:

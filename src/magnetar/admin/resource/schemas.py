@@ -160,7 +160,8 @@ async def _made_aside(call: Call, examination: Examination, work: Callable[[], o
         made = True
         alarm.ring()
 
-    call.broker.run_aside(work, finish)
+    principal = call.principal
+    call.broker.examinations.run(work, finish, principal.original or principal.role or "HTTP")
     await alarm.wait(_WAIT_MAX_S)
     if not made:  # the time is over, the client has left, or the broker stops
         raise ServiceNotReady(f"the schema is not compared yet: requests wait {_WAIT_MAX_S} s for others")

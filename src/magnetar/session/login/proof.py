@@ -55,19 +55,25 @@ def waits(session: Session, command: Command, *proofs: Proof | None) -> bool:
 
     Raises AuthenticationFailed.
     """
-    broker, host = session.broker, session.address.rpartition(":")[0]
+    broker, is_wanted = session.broker, partial(_is_open, session)
     for proof in proofs:
-        work = proof and broker.authentication.ahead(proof.method, proof.data, host, broker.now_ms())
+        work = proof and broker.authentication.ahead(
+            proof.method, proof.data, session.where.host, broker.now_ms(), is_wanted=is_wanted
+        )
         if work:
             session.examinations += 1
-            broker.run_aside(work, partial(_go_on, session, command))
+            broker.check_login(work, partial(_go_on, session, command), session.where.host)
             return True
     return False
 
 
+def _is_open(session: Session) -> bool:
+    return session.state is not SessionState.CLOSED
+
+
 def _go_on(session: Session, command: Command) -> None:
     session.examinations -= 1
-    if session.state is not SessionState.CLOSED:
+    if _is_open(session):
         session.handle(command)
         session.go_on()
 
