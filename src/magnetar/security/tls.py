@@ -39,6 +39,7 @@ _CERTIFICATE_WANTED = (
 )
 CERTIFICATE_HINT = "it may require a client certificate: set certificate_file and key_file"
 _PLAIN_PORT = "it may be a port without TLS: the TLS port is usually 6651, or 8443 for https://"
+_CLOSED = f"the peer closed the connection during the TLS handshake; {_PLAIN_PORT}; or {CERTIFICATE_HINT}"
 
 
 class Endpoint(Protocol):
@@ -120,7 +121,7 @@ def explain(error: BaseException) -> str:
         if isinstance(cause, ssl.SSLError):
             return _explain_handshake(cause)
         if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
-            return f"the peer closed the connection during the TLS handshake; {_PLAIN_PORT}"
+            return _CLOSED
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
@@ -162,7 +163,7 @@ def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
 def _explain_handshake(error: ssl.SSLError) -> str:
     reason = str(error.reason or error)
     if isinstance(error, ssl.SSLEOFError) or "EOF" in reason:
-        return f"the peer closed the connection during the TLS handshake; {_PLAIN_PORT}"
+        return _CLOSED
     if any(word in reason for word in _NOT_TLS):
         return f"the peer does not use TLS; {_PLAIN_PORT}"
     words = reason.lower().replace("_", " ")

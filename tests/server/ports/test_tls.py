@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import logging
@@ -17,6 +18,10 @@ import httpx
 import pytest
 
 import magnetar.client
+from magnetar.client.connection.address import Address
+from magnetar.client.connection.connection import open_connection
+from magnetar.client.connection.http import HttpTransport
+from magnetar.client.errors import ClientError
 from magnetar.errors import InvalidSetting
 from magnetar.server.admission import acceptor
 from magnetar.testing import TestBroker
@@ -209,6 +214,30 @@ def test_a_certificate_can_be_required(authority: Authority, caplog: pytest.LogC
         assert httpx.get(f"{urls(broker)[1]}/admin/v2/clusters", verify=authority.context("admin")).is_success
         until(lambda: len(refusals(caplog)) == 2)
     assert all("tlsRequireTrustedClientCertOnConnect demands" in line for line in refusals(caplog))
+
+
+@pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
+def test_a_client_without_the_certificate_that_is_required_gets_a_hint(authority: Authority, protocol: str) -> None:
+    settings = {"tlsTrustCertsFilePath": str(authority.file), "tlsRequireTrustedClientCertOnConnect": True}
+    versions = {"tlsProtocols": frozenset({protocol}), "webServiceTlsProtocols": frozenset({protocol})}
+    with authority.broker(**settings, **versions) as broker:
+        service_url, http_url = urls(broker)
+        host, port = address_of(service_url)
+        connecting = open_connection(
+            Address(host, port),
+            proxy_to_broker=None,
+            timeout_s=60,
+            keepalive_s=60,
+            security=authority.security(),
+            is_tls=True,
+        )
+        with pytest.raises(ClientError, match="it may require a client certificate"):
+            asyncio.run(connecting)
+        with (
+            HttpTransport([http_url], authority.security(), 60) as http,
+            pytest.raises(ClientError, match="it may require a client certificate"),
+        ):
+            http.request("GET", "/admin/v2/clusters", "clusters")
 
 
 def test_an_insecure_connection_never_has_a_name(

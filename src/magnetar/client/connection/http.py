@@ -26,7 +26,7 @@ from magnetar.client.errors import (
     of_status,
 )
 from magnetar.security.credentials import Security
-from magnetar.security.tls import context_of, explain, explain_loss
+from magnetar.security.tls import CERTIFICATE_HINT, context_of, explain, explain_loss
 from magnetar.security.token import with_hint
 
 JSON = "application/json"
@@ -142,11 +142,19 @@ class _Endpoint:
         if isinstance(error, httpx.TooManyRedirects):
             return ServerFailure(f"{what} at {url} was redirected more than {_REDIRECTS_MAX} times")
         reason = explain_loss(error)
-        if self._is_tls and isinstance(error, httpx.RemoteProtocolError):
-            reason += "; it may be the binary port for TLS"
-        elif not self._is_tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
-            reason += "; it may be the binary port, or a port for TLS: then write https://"
+        if isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+            reason += self._closed_hint(reason)
         return ConnectionLost(f"{what} at {url}: {reason}")
+
+    def _closed_hint(self, reason: str) -> str:
+        """With TLS 1.3, a missing certificate is noticed after the handshake; not every broker sends the reason."""
+        if not self._is_tls:
+            return "; it may be the binary port, or a port for TLS: then write https://"
+        if CERTIFICATE_HINT in reason:
+            return ""
+        return "; it may be the binary port for TLS" + (
+            "" if self._security.certificate_file else f", or {CERTIFICATE_HINT}"
+        )
 
 
 class HttpTransport:
