@@ -142,8 +142,11 @@ def test_unusable_credentials(
         assert web.received == []
 
 
-def test_a_file_without_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "empty.pem"
-    file.touch()
+@pytest.mark.parametrize(("content", "reason"), [("no certificate", "not PEM"), ("", "it is empty")])
+def test_a_file_without_certificates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, reason: str
+) -> None:
+    file = tmp_path / "own.pem"
+    file.write_text(content)
     message = CommandLine("https://localhost:1", capsys).fails("tenants", "list", "--trust-certs", str(file), code=2)
-    assert message.startswith(f"--trust-certs: trust_certs_file {str(file)!r} cannot be used: not PEM")
+    assert message.startswith(f"--trust-certs: trust_certs_file {str(file)!r} cannot be used: {reason}")
