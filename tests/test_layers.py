@@ -22,6 +22,7 @@ LEAVES = (
     "bounds",
     "access_bounds",
     "setting_bounds",
+    "allocator",
     "latency",
     "health",
     "clock",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.access.access import Access
+from magnetar.allocator import keep_buffers
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
 from magnetar.log.events import (
@@ -77,6 +78,7 @@ def run_standalone(
     access = Access.from_settings(settings)
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
+    keep_buffers()
     raise_limit()
     ballast = Ballast(folder, settings.ballastSizeInMB << 20)
     storage = _open(folder, ballast, accept_loss)
