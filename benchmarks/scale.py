@@ -261,7 +261,7 @@ def _read_first(broker: Running) -> float:
         came = expect(answers, {BaseCommand.MESSAGE: entries})
         took_ms = (time.monotonic() - began) * 1000
     numbers = [command.message.message_id.entryId for command, _ in came]
-    messages = sum(len(messages_of(*split_blob(blob))) for _, blob in came if blob is not None)
+    messages = sum(1 for _, blob in came if blob is not None for _ in messages_of(*split_blob(blob)))
     if numbers != list(range(entries)) or messages != _FIRST_MESSAGES:
         raise ScaleFailed(
             f"the backlog begins with entries {numbers} of {messages} messages, expected the first {entries}"
