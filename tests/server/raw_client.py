@@ -14,7 +14,7 @@ Command = pb.BaseCommand
 
 
 class RawClient:
-    """Every client that was opened is in `opened`, for a fixture to close."""
+    """Every client that was opened is in `opened`, for a fixture to close with `close_all`."""
 
     opened: ClassVar[list[RawClient]] = []
 
@@ -83,6 +83,12 @@ class RawClient:
 
     def close(self) -> None:
         self.socket.close()
+
+    @classmethod
+    def close_all(cls) -> None:
+        for client in cls.opened:
+            client.close()
+        cls.opened.clear()
 
 
 def send_frame(sequence_id: int, payload: bytes = b"x", producer_id: int = 1, messages: int = 1) -> bytes:

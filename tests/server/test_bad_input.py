@@ -26,9 +26,7 @@ def server() -> Iterator[TestBroker]:
         # Other clients can still publish.
         bystander.send(1)
         assert bystander.receive().type == Command.SEND_RECEIPT
-        for client in RawClient.opened:
-            client.close()
-        RawClient.opened.clear()
+        RawClient.close_all()
 
 
 def test_garbage(server: TestBroker) -> None:

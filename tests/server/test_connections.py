@@ -33,9 +33,7 @@ TOPIC = "persistent://public/default/connections"
 @pytest.fixture(autouse=True)
 def _close_clients() -> Iterator[None]:
     yield
-    for client in RawClient.opened:
-        client.close()
-    RawClient.opened.clear()
+    RawClient.close_all()
 
 
 def _refusal(server: TestBroker, source: str = "127.0.0.1") -> str:

@@ -54,9 +54,7 @@ def passwords(monkeypatch: pytest.MonkeyPatch) -> Held:
 @pytest.fixture(autouse=True)
 def _close_clients() -> Iterator[None]:
     yield
-    for client in RawClient.opened:
-        client.close()
-    RawClient.opened.clear()
+    RawClient.close_all()
 
 
 @contextmanager

@@ -25,9 +25,7 @@ TOPIC = "persistent://public/default/unread"
 def server() -> Iterator[TestBroker]:
     with broker() as running:
         yield running
-        for client in RawClient.opened:
-            client.close()
-        RawClient.opened.clear()
+        RawClient.close_all()
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
