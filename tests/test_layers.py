@@ -34,6 +34,7 @@ LEAVES = (
     "security",
     "access",
     "replication",
+    "declared",
 )
 
 # Imports allowed for each component besides the leaves and itself.
@@ -47,10 +48,10 @@ BELOW: dict[str, set[str]] = {
     "console": {"wire", "storage", "broker", "admin"},
     "server": {"wire", "storage", "broker", "session", "admin", "console", "client"},
     "client": {"wire"},
-    "spark": {"wire", "client"},
+    "spark": {"wire", "deadletter", "client"},
     "pyspark_pulsar": {"spark"},
     "pipelines": {"wire", "deadletter", "client", "spark"},
-    "cli": {"deadletter", "server", "client", "pipelines"},
+    "cli": {"deadletter", "server", "client", "pipelines", "spark"},
     "testing": {"wire", "storage", "broker", "session", "server"},
     "testing_plugin": {"testing"},
     "__main__": {"cli"},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.deadletter.properties import FailureRecord, read_history, read_info, read_origin
-from magnetar.deadletter.stamp import HISTORY_MAX, set_publisher, stamp
+from magnetar.deadletter.stamp import HISTORY_MAX, STACK_TRACE_MAX, Raised, set_publisher, stamp, stamped
 from magnetar.names import TopicName
 from magnetar.wire.metadata import text_properties
 from magnetar.wire.schema_pb2 import MessageMetadata
@@ -60,3 +60,25 @@ def test_bound_death_history_drops_the_oldest() -> None:
         stamp(metadata.properties, record, f"7:{number}:-1", "why")
     history = read_history(text_properties(metadata.properties))
     assert [record.count for record in history] == list(range(5, HISTORY_MAX + 5))
+
+
+@given(failures, st.dictionaries(st.text(), st.text(), max_size=3))
+def test_sp2_properties_as_text_are_those_of_the_metadata(record: FailureRecord, own: dict[str, str]) -> None:
+    metadata = MessageMetadata()
+    for key, value in own.items():
+        metadata.properties.add(key=key, value=value)
+    stamp(metadata.properties, record, "7:1:-1", "why")
+    assert stamped(own, record, "7:1:-1", "why") == text_properties(metadata.properties)
+
+
+def test_sp2_the_exception_of_a_pipeline_is_stamped_and_replaced_by_the_next_failure() -> None:
+    record = FailureRecord(topic=TOPIC, subscription="s", reason="ProcessingFailed", count=3, first=1, last=2)
+    raised = Raised("ValueError", "no amount", "x" * (2 * STACK_TRACE_MAX) + "last", "0123456789ab")
+    dead = stamped({"own": "1"}, record, "7:1:-1", "why", raised)
+    assert (dead["DEATH_EXCEPTION"], dead["DEATH_ERROR"]) == ("ValueError", "no amount")
+    assert dead["DEATH_FINGERPRINT"] == "0123456789ab"
+    assert len(dead["DEATH_STACK_TRACE"]) == STACK_TRACE_MAX and dead["DEATH_STACK_TRACE"].endswith("last")
+    assert read_history(dead)[0].error == "no amount"
+    again = stamped(dead, record, "7:1:-1", "why")
+    assert not {"DEATH_EXCEPTION", "DEATH_STACK_TRACE", "DEATH_FINGERPRINT", "DEATH_ERROR"} & again.keys()
+    assert len(read_history(again)) == 2 and again["own"] == "1"

@@ -8,8 +8,11 @@ every client. Knows neither topics nor how a dead letter is written (see `stamp`
     DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS,            the consumer that failed last, if one did
     DEATH_CLIENT_VERSION
     DEATH_ERROR                                        the application's error text, if it reported one
+    DEATH_EXCEPTION, DEATH_STACK_TRACE,                of the exception that a pipeline met: its class and its stack
+    DEATH_FINGERPRINT                                  trace, and what they have in common with those of the same cause
     DEATH_BATCH_SIZE                                   of the batch, if the message failed only together with it
     DEATH_HISTORY                                      JSON: every failure of the message so far, the latest last
+    REDRIVE_GENERATION, REDRIVE_SUBSCRIPTION           of a redriven message: how often it was, and for which subscription
 """
 
 from __future__ import annotations
@@ -32,8 +35,12 @@ DEATH_REASON, DEATH_DESCRIPTION, DEATH_HISTORY = "DEATH_REASON", "DEATH_DESCRIPT
 DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS = "DEATH_CONSUMER", "DEATH_CONSUMER_ADDRESS"
 DEATH_CLIENT_VERSION, DEATH_ERROR = "DEATH_CLIENT_VERSION", "DEATH_ERROR"
 DEATH_BATCH_SIZE = "DEATH_BATCH_SIZE"
+DEATH_EXCEPTION, DEATH_STACK_TRACE = "DEATH_EXCEPTION", "DEATH_STACK_TRACE"
+DEATH_FINGERPRINT = "DEATH_FINGERPRINT"
 RECONSUMETIMES = "RECONSUMETIMES"  # how often a client sent the message to its retry topic
+DELAY_TIME = "DELAY_TIME"  # of a message in a retry topic, in ms
 REDRIVE_GENERATION = "REDRIVE_GENERATION"  # how often a dead letter was redriven: it may fail again each time
+REDRIVE_SUBSCRIPTION = "REDRIVE_SUBSCRIPTION"  # the only subscription that a redriven message is for
 
 BY_CLIENT = "Client"
 """The reason of a dead letter that a client published by its own policy, without a reason."""
@@ -61,6 +68,9 @@ class Reason(enum.StrEnum):
     ConsumerCrash = "ConsumerCrash"  # its consumers vanished while holding nothing else, more often than allowed
     Expired = "Expired"  # its time to live is over
     BacklogEvicted = "BacklogEvicted"  # the backlog exceeded its quota
+    ProcessingFailed = "ProcessingFailed"  # the function of a pipeline raised an exception, after all its retries
+    TimedOut = "TimedOut"  # the function took longer than its limit, after all its retries
+    Unreadable = "Unreadable"  # a pipeline could not decode it
 
 
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

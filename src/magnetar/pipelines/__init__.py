@@ -1,6 +1,6 @@
 """Spark pipelines beside the brokers. The modules here are the engine, which knows no verb; each verb has a folder.
 
-    process           starts Spark and runs the registered verbs
+    service           starts Spark and runs the registered verbs
     verbs             the registered verbs: the only module that names them
     declared_sources  records that a broker declares, and where their reported state goes
     status_board      the reported state of every row; `heartbeats` sends it

@@ -2,7 +2,7 @@
 
 import sys
 
-from magnetar.pipelines.process import main
+from magnetar.pipelines.service import main
 from magnetar.pipelines.verbs import VERBS
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.pipelines.process import DeclaredVerb
+from magnetar.pipelines.service import DeclaredVerb
 from magnetar.pipelines.replicate.verb import Replicate
 
 VERBS: tuple[DeclaredVerb, ...] = (Replicate.declared_by,)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from magnetar.cli.main import main
-from magnetar.pipelines import process
+from magnetar.pipelines import service
 from magnetar.pipelines.output import Output
 from magnetar.pipelines.replicate.sources import DeclaringSource, ListedSource, ReplicationSource
 from magnetar.pipelines.replicate.verb import Replicate
@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[ReplicationS
         runs.append((verb._source, {**options, "retry_max_s": verb._retry_max_s}))
         return 0
 
-    monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(service, "run", run)
     monkeypatch.setenv("SECRET", "secret")
     monkeypatch.setenv("REMOTE", "t0k")
     yield runs

@@ -22,7 +22,7 @@ from magnetar.replication.route import check_policy
 
 if TYPE_CHECKING:
     from magnetar.client import Security
-    from magnetar.pipelines.process import Verb
+    from magnetar.pipelines.service import Verb
     from magnetar.pipelines.replicate.sources import Selection
 
 _CLUSTER = "standalone"
@@ -181,10 +181,10 @@ def _policy(where: str, mask: list[str] | None, rename: str, refused: Refusal, d
 
 
 def _run(verbs: list[Verb], master: str | None, level: LogLevel, form: LogFormat) -> int:
-    from magnetar.pipelines import process
+    from magnetar.pipelines import service
     from magnetar.pipelines.output import Output
 
-    return process.run(verbs, master=master, output=Output(level.value, form.value))
+    return service.run(verbs, master=master, output=Output(level.value, form.value))
 
 
 def _selection(
@@ -228,7 +228,7 @@ def _check_unset(options: dict[str, object]) -> None:
 
 def _check_spark() -> None:
     try:
-        import magnetar.pipelines.process  # noqa: F401
+        import magnetar.pipelines.service  # noqa: F401
     except ImportError as error:
         raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
 

@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from magnetar.client import Security
-from magnetar.pipelines import process
+from magnetar.pipelines import service
 from magnetar.pipelines.declared_sources import SourceFailed
 from magnetar.pipelines.jobs import SparkFailed
 
@@ -60,35 +60,35 @@ class FakeArchiving:
 
 
 def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert process._security("https://broker:8443") is None
+    assert service._security("https://broker:8443") is None
     monkeypatch.setenv("MAGNETAR_TRUST_CERTS", "ca.pem")
-    assert process._security("http://broker:8080") is None, "that is for other clusters"
-    assert process._security("https://broker:8443") == Security(trust_certs_file="ca.pem")
-    assert process._security("https://broker:8443", "own.pem") == Security(trust_certs_file="own.pem")
+    assert service._security("http://broker:8080") is None, "that is for other clusters"
+    assert service._security("https://broker:8443") == Security(trust_certs_file="ca.pem")
+    assert service._security("https://broker:8443", "own.pem") == Security(trust_certs_file="own.pem")
     monkeypatch.setenv("MAGNETAR_TOKEN", "file:///run/token")
-    assert process._security("http://broker:8080") == Security(token_file="/run/token")
+    assert service._security("http://broker:8080") == Security(token_file="/run/token")
 
 
 def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     context = DeadContext()
-    monkeypatch.setattr(process, "capture", lambda output: [])
-    monkeypatch.setattr(process, "_end_soon", lambda: None)
-    monkeypatch.setattr(process, "_context", lambda master, printed: context)
+    monkeypatch.setattr(service, "capture", lambda output: [])
+    monkeypatch.setattr(service, "_end_soon", lambda: None)
+    monkeypatch.setattr(service, "_context", lambda master, printed: context)
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
-    monkeypatch.setattr(process, "Archiving", FakeArchiving)
+    monkeypatch.setattr(service, "Archiving", FakeArchiving)
     verb = FailingVerb()
     FakeArchiving.calls.clear()
-    assert process.run([verb], master=None) == 1
+    assert service.run([verb], master=None) == 1
     assert context.was_stopped
     assert verb.calls == ["open", "start", "check", "stop"]
-    assert FakeArchiving.calls == [process.SETTINGS, "begin", "end"]
+    assert FakeArchiving.calls == [service.SETTINGS, "begin", "end"]
 
 
 def test_an_unusable_source_ends_the_process_and_does_not_wait_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     is_over = threading.Event()
-    monkeypatch.setattr(process, "capture", lambda output: [])
-    monkeypatch.setattr(process, "_end_soon", lambda: None)
-    monkeypatch.setattr(process, "_context", lambda master, printed: is_over.wait())
+    monkeypatch.setattr(service, "capture", lambda output: [])
+    monkeypatch.setattr(service, "_end_soon", lambda: None)
+    monkeypatch.setattr(service, "_context", lambda master, printed: is_over.wait())
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
 
     class Unusable(FailingVerb):
@@ -96,7 +96,7 @@ def test_an_unusable_source_ends_the_process_and_does_not_wait_for_spark(monkeyp
             raise SourceFailed("no such broker")
 
     verb = Unusable()
-    assert process.run([verb], master=None) == 1
+    assert service.run([verb], master=None) == 1
     assert verb.calls == ["stop"]
     is_over.set()
 
@@ -104,9 +104,9 @@ def test_an_unusable_source_ends_the_process_and_does_not_wait_for_spark(monkeyp
 def test_verbs_connect_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal ends the process at once, whatever Spark does."""
     is_open, handlers = threading.Event(), {}
-    monkeypatch.setattr(process, "capture", lambda output: [])
-    monkeypatch.setattr(process, "_end_soon", lambda: None)
-    monkeypatch.setattr(process, "_context", lambda master, printed: is_open.wait() and threading.Event().wait())
+    monkeypatch.setattr(service, "capture", lambda output: [])
+    monkeypatch.setattr(service, "_end_soon", lambda: None)
+    monkeypatch.setattr(service, "_context", lambda master, printed: is_open.wait() and threading.Event().wait())
     monkeypatch.setattr(signal, "signal", handlers.__setitem__)
 
     class Connecting(FailingVerb):
@@ -116,5 +116,5 @@ def test_verbs_connect_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> No
             handlers[signal.SIGTERM]()
 
     verb = Connecting()
-    assert process.run([verb], master=None) == 0
+    assert service.run([verb], master=None) == 0
     assert verb.calls == ["open", "stop"]
