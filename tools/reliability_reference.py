@@ -1,6 +1,6 @@
 """Generates the tables of docs/reliability.md: `python -m tools.reliability_reference docs/reliability.md`.
 
-Owns the fault table and the layout of both; bounds come from `bounds`, `access_bounds` and `setting_bounds`. Each is
+Owns the fault table and the layout of both; bounds come from `bounds` and the modules beside it. Each is
 placed between `<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept. A row is proven by the tests
 whose names begin with `test_fault_` or `test_bound_` and the words of the row's name.
 """
@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from magnetar import access_bounds, bounds, setting_bounds
+from magnetar import access_bounds, bounds, pipeline_bounds, setting_bounds
 from magnetar.bounds import Bound
 from magnetar.settings.settings import KINDS, Settings
 
@@ -521,7 +521,7 @@ def _faults() -> Iterator[str]:
 
 
 def _bounds() -> Iterator[str]:
-    for module in (bounds, access_bounds, setting_bounds):
+    for module in (bounds, access_bounds, pipeline_bounds, setting_bounds):
         source = str(module.__file__)
         rows = [bound for bound in setting_bounds.ALL_BOUNDS if bound.name in _sections(source)]
         for heading, members in _grouped(rows, source, "| bounded | limit | beyond it | test |"):

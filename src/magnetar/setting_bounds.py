@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magnetar.access_bounds import ACCESS_BOUNDS
 from magnetar.bounds import BOUNDS, Bound, _by_setting
+from magnetar.pipeline_bounds import PIPELINE_BOUNDS
 
 # -- limits that settings decide
 
@@ -148,5 +149,6 @@ ALL_BOUNDS: tuple[Bound, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, Bound)),
     *BOUNDS,
     *ACCESS_BOUNDS,
+    *PIPELINE_BOUNDS,
 )
 """Every bound, in the order of the reference page."""

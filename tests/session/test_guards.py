@@ -10,6 +10,7 @@ import pytest
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
+from magnetar.broker.commit import Group
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry
 from magnetar.broker.subscription.cursor import Cursor
@@ -217,10 +218,13 @@ def test_fault_bug_in_a_handler(command: Command, owner: Any, method: str, monke
     scene.check_the_others()
 
 
-@pytest.mark.parametrize("name", ["publish", "_count_in", "_is_read"])
-def test_fault_bug_in_a_publish(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(PersistentTopic, "publish"), (PersistentTopic, "append"), (PersistentTopic, "_is_read"), (Group, "grow")],
+)
+def test_fault_bug_in_a_publish(owner: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    Once(monkeypatch, PersistentTopic, name, RuntimeError("planted"))
+    Once(monkeypatch, owner, name, RuntimeError("planted"))
     scene.offender.session.receive(send_frame(1) + send_frame(2))
     monkeypatch.undo()
     assert scene.faults.met == [("publish", "10.0.0.9:1 persistent://public/default/t")]

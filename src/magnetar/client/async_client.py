@@ -214,9 +214,11 @@ class AsyncClient(TopicAdmin):
     ) -> AsyncEntryProducer:
         """A producer of whole entries for a topic without partitions, or for one partition.
 
-        `deduplicated` declares that the topic deduplicates: a receipt that contradicts this is then an error. A name
-        that is still in use is requested again for `open_timeout_s`. `pending_max` and `pending_bytes_max` limit the
-        entries without a receipt; producers may share a `limit` instead.
+        `deduplicated` declares that the topic deduplicates: a receipt that contradicts this is then an error. Without
+        it, entries that the broker drops as duplicates count as stored, as those of a move (`properties` are the
+        producer's metadata, see `magnetar.wire.moves`). A name that is still in use is requested again for
+        `open_timeout_s`. `pending_max` and `pending_bytes_max` limit the entries without a receipt; producers may share
+        a `limit` instead.
         """
         check_positive(pending_max=pending_max, pending_bytes_max=pending_bytes_max)
         self._check_open()

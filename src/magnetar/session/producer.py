@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
+from magnetar.broker.moves.move import Move, MoveNames
 from magnetar.broker.schema.admission import admit_producer
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import AccessMode, Producer
 from magnetar.broker.topic.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
+from magnetar.replication.model import is_pipeline_producer, is_pulsar_replicator
 from magnetar.session.dear_schemas import waits_for_examination
 from magnetar.session.guards import remove_producer
 from magnetar.session.handles import Command, ProducerHandle
 from magnetar.session.limits import check_room
 from magnetar.session.refusals import report_refusal
+from magnetar.session.rights.needs import may_use
 from magnetar.session.schema import schema_of, version_bytes
 from magnetar.wire import schema_pb2 as pb
 
@@ -35,7 +40,9 @@ def on_producer(session: Session, command: Command) -> None:
     name, schema = TopicName.parse(request.topic), schema_of(request)
     if waits_for_examination(session, command, name, schema):
         return
+    metadata = {pair.key: pair.value for pair in request.metadata}
     topic = broker.topic(name, create=True)
+    move = _move_of(session, topic, request.producer_name, metadata)
     schema_version = version_bytes(admit_producer(topic, schema))
     producer = Producer(
         session,
@@ -45,8 +52,9 @@ def on_producer(session: Session, command: Command) -> None:
         access_mode=AccessMode(request.producer_access_mode),
         epoch=request.epoch,
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
-        metadata={pair.key: pair.value for pair in request.metadata},
+        metadata=metadata,
         knows_positions=session.knows_positions,
+        move=move,
         connected_at_ms=broker.now_ms(),
         on_ready=lambda: _on_turn(session, handle, request.request_id),
         on_failed=lambda error: _on_fenced(session, command, error),
@@ -64,12 +72,22 @@ def on_producer(session: Session, command: Command) -> None:
         raise
 
 
+def _move_of(session: Session, topic: Topic, producer_name: str, metadata: Mapping[str, str]) -> Move | None:
+    names = MoveNames.of(metadata)
+    if names is None:
+        return None
+    if is_pipeline_producer(producer_name) or is_pulsar_replicator(producer_name):
+        raise NotAllowed(f"producer {producer_name!r} replicates: it cannot move messages too")
+    return Move.open(topic, names, partial(may_use, session))
+
+
 def _send_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
     producer, topic = handle.producer, handle.topic
     success = pb.CommandProducerSuccess(
         request_id=request_id,
         producer_name=producer.name,
-        last_sequence_id=topic.last_sequence_id(producer.name),
+        # The identity of what moves is its positions: sequence ids begin anew.
+        last_sequence_id=-1 if producer.move else topic.last_sequence_id(producer.name),
         schema_version=handle.schema_version,
         producer_ready=ready,
     )

@@ -60,7 +60,10 @@ class DeadLetter:
 
 
 def may_be_dead_letter(handle: ProducerHandle, blob: bytes) -> bool:
-    """A cheap test for the hot path: whether to parse the blob. A compressed batch may hide its dead letters."""
+    """A cheap test for the hot path: whether to parse the blob. A compressed batch may hide its dead letters. What is
+    moved is never repeated."""
+    if handle.producer.move is not None:
+        return False
     return handle.takes_dead_letters or blob.find(_PROPERTY, 0, _PROPERTY_WITHIN) >= 0
 
 

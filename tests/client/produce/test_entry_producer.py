@@ -28,6 +28,7 @@ from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
 from magnetar.wire.metadata import build_blob
+from magnetar.wire.moves import MOVE_SUBSCRIPTION, MOVE_TOPIC, MOVED
 from tests.client.connection.test_reconnect import drop_connections
 from tests.client.fake_broker import Command, FakeBroker, fake_broker
 from tests.crash.killable import KillableBroker
@@ -372,3 +373,39 @@ def test_several_are_opened_and_flushed_together(deduplicating: TestBroker, topi
     run(deduplicating.service_url, do)
     for number in range(5):
         assert stored(deduplicating.service_url, f"{topic}-{number}") == list(range(1000))
+
+
+def test_sp2_an_entry_that_moves_is_stored_once_whoever_sends_it(deduplicating: TestBroker, topic: str) -> None:
+    """Duplicates of a move count as stored, and sequence ids begin anew with each producer."""
+
+    def moving(positions: str, number: int) -> bytes:
+        metadata = pb.MessageMetadata(producer_name="m", sequence_id=number, publish_time=1)
+        metadata.properties.append(pb.KeyValue(key=MOVED, value=positions))
+        return build_blob(metadata, b"%d" % number)
+
+    async def do(client: AsyncClient) -> None:
+        async with await client.entry_producer(topic, name="me") as producer:
+            for number in range(4):
+                await send(producer, number)
+            await producer.flush()
+        await (await client.cursor(topic, "s", initial_position=EARLIEST)).position()
+        ledger_id = (await (await client.tail(topic)).last()).ledger_id
+        key = ProducerKey(f"{topic}-out", "mover", ((MOVE_TOPIC, topic), (MOVE_SUBSCRIPTION, "s")))
+        for dropped in (0, 3):
+            producers = EntryProducers(client, deduplicated=False)
+            await producers.open([key])
+            assert producers[key].last_sequence_id == -1
+            blobs = [moving(f"{ledger_id}:{number}", number) for number in range(3)]
+            await producers[key].send_each(blobs, 0)
+            await producers.flush()
+            assert (producers[key].messages_stored, producers[key].messages_dropped) == (3, dropped)
+            await producers.close()
+        producers = EntryProducers(client, deduplicated=False)
+        await producers.open([key])
+        await producers[key].send_each([moving(f"{ledger_id}:2-3", 0)], 0)
+        with pytest.raises(ClientError, match="1 of 2 positions"):
+            await producers.flush()
+        await producers.close()
+
+    run(deduplicating.service_url, do)
+    assert stored(deduplicating.service_url, f"{topic}-out") == [0, 1, 2]

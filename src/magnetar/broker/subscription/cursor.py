@@ -10,7 +10,7 @@ bit in memory for each, not an object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyroaring import BitMap64
 
@@ -37,6 +37,22 @@ _NOTHING = EntryState()
 
 # A range delete leaves a tombstone that every later scan pays for: a few keys are cheaper one by one.
 _RANGE_DELETE_MIN = 64
+
+
+def first_missing(positions: BitMap64, position: int) -> int:
+    """The first position from `position` on that is not among these."""
+    if position not in positions:
+        return position
+    # Double the step while the whole range is there, then halve it: millions cost a few steps.
+    step = 1
+    while positions.contains_range(position, position + step):
+        position += step
+        step *= 2
+    while step > 1:
+        step //= 2
+        if positions.contains_range(position, position + step):
+            position += step
+    return position
 
 
 class Cursor:
@@ -94,6 +110,10 @@ class Cursor:
             cursor._index(entry, found)
             if len(cursor._states) < STATES_KEPT:
                 cursor._states[entry] = found
+        if cursor.mark_delete + 1 in cursor.acked:  # ahead of the mark, when the process ended
+            mark_delete = cursor.next_open(cursor.mark_delete + 1) - 1
+            cursor.acked.remove_range(0, mark_delete + 1)
+            cursor.mark_delete = mark_delete
         return cursor
 
     # -- states of unacknowledged entries
@@ -102,6 +122,11 @@ class Cursor:
     def has_states(self) -> bool:
         """Whether any entry has a state: nearly always none has."""
         return bool(self._states) or bool(self._stored)
+
+    @property
+    def stated(self) -> BitMap64:
+        """The unacknowledged entries that have a state, and maybe others that are acknowledged."""
+        return self._stored | BitMap64(list(self._states))
 
     def state_of(self, entry: int) -> EntryState | None:
         """The state of an unacknowledged entry, if it has one."""
@@ -184,19 +209,7 @@ class Cursor:
 
     def next_open(self, entry: int) -> int:
         """The first position from `entry` on that is not acknowledged."""
-        entry = max(entry, self.mark_delete + 1)
-        if entry not in self.acked:
-            return entry
-        # Double the step while the whole range is acknowledged, then halve it: millions cost a few steps.
-        step = 1
-        while self.acked.contains_range(entry, entry + step):
-            entry += step
-            step *= 2
-        while step > 1:
-            step //= 2
-            if self.acked.contains_range(entry, entry + step):
-                entry += step
-        return entry
+        return first_missing(self.acked, max(entry, self.mark_delete + 1))
 
     def nth_open(self, count: int) -> int:
         """The `count`-th position, counted from 1, that is not acknowledged."""
@@ -238,6 +251,13 @@ class Cursor:
         self._unindex(entry, entry + 1)
         self._position_changed(entry)
         return True
+
+    def ack_ahead(self, batch: Batch, entries: Iterable[int]) -> None:
+        """Stores with `batch`, which has the entries themselves, that they are acknowledged. `ack` follows once they
+        are durable: until then no position above the last durable entry is acknowledged in memory."""
+        for entry in entries:
+            batch.put(self._position_key(entry), ACKED)
+            self._stored.add(entry)
 
     def ack_part(self, entry: int, open_bits: int, messages: int) -> int:
         """Keeps those messages of a batch open that were open before and whose bit is set in `open_bits`.

@@ -228,9 +228,9 @@ class Subscription:
             takes_parts = self._settings.acknowledgmentAtBatchIndexLevelEnabled or open_bits <= 0
             is_changed = takes_parts and self.places.ack_part(entry_id, open_bits, batch_size)
             if self.places.is_nacked(entry_id):
-                self._settle_singles([entry_id])
+                self.settle_singles([entry_id])
         if is_changed:
-            self._acked()
+            self.acked()
 
     def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
         if self.type in _SEVERAL:
@@ -241,7 +241,8 @@ class Subscription:
         if open_bits is not None:
             self.ack(entry_id, open_bits, batch_size)
 
-    def _acked(self) -> None:
+    def acked(self) -> None:
+        """Entries, or parts of them, were acknowledged."""
         self.redelivery.blocked_until_ms = 0  # it may have been the blocking entry; if not, that is found again
         if self.deliveries.is_blocked:
             self.deliveries.unblock()
@@ -284,7 +285,7 @@ class Subscription:
         if consumer.singles:
             singles, indexes = self.redelivery.count_singles(consumer, returned, indexes, is_all=entry_ids is None)
             returned = [entry_id for entry_id in returned if entry_ids is None or entry_id not in consumer.singles]
-            self._settle_singles(singles)
+            self.settle_singles(singles)
         messages = consumer.unacked if is_rewound else sum([pending[entry_id] for entry_id in returned])
         consumer.redelivered_messages += messages
         self.redelivered_messages += messages
@@ -302,7 +303,7 @@ class Subscription:
         self.deliveries.unblock()
         self.schedule_pump()
 
-    def _settle_singles(self, entry_ids: Sequence[int]) -> None:
+    def settle_singles(self, entry_ids: Sequence[int]) -> None:
         """Messages of batches were nacked one by one, or the last one that was not is acknowledged."""
         self.redelivered_messages += self.redelivery.take_back(entry_ids)
         self._settle(entry_ids)
@@ -348,7 +349,7 @@ class Subscription:
         if pause_reason:
             self.pause(pause_reason)
         if len(staying) < len(entry_ids):
-            self._acked()
+            self.acked()
         return staying
 
     def dead_letter_first(self, reason: Reason, text: str) -> bool:
@@ -436,7 +437,7 @@ class Subscription:
     def advance(self, entry_id: int) -> None:
         """Acknowledges everything up to `entry_id`, wherever it is: cumulative ack, expiry, skip, trim."""
         if self.places.ack_up_to(entry_id):
-            self._acked()
+            self.acked()
 
     def skip(self, count: int) -> None:
         """Acknowledges the first `count` entries of the backlog, or all if there are fewer."""
@@ -449,7 +450,7 @@ class Subscription:
         """Acknowledges what is too old: all up to `entry_id`, or those messages in it that are not in `open_bits`."""
         before = self.backlog
         if self.places.ack_up_to(entry_id) if open_bits is None else self.places.ack_part(entry_id, open_bits):
-            self._acked()
+            self.acked()
         self.expired_messages += before - self.backlog
 
     def peek(self, number: int) -> Entry | None:

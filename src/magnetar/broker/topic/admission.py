@@ -34,11 +34,16 @@ Record = Callable[[Batch, int, int], None]
 """Notes the highest id of a producer with a batch, at a time, for so many producers. Called once the entries are
 in that batch: noted without them, they would be duplicates when they are sent again."""
 
-Admitted = tuple[list[NewEntry], list[Receipt], Sequence[Record]]
-"""New entries, the receipts of stored and dropped ones, in order, and what has to be noted with them."""
+Delayed = tuple[int, int]
+"""A deliver-at time, and the entry."""
+
+Admitted = tuple[list[NewEntry], list[Receipt], list[Delayed], Sequence[Record]]
+"""New entries, the receipts of stored and dropped ones, in order, those that are delayed, and what has to be noted."""
+
+_Decided = tuple[list[NewEntry], list[Receipt], Sequence[Record]]
 
 
-_FORGED = NotAllowed(
+FORGED = NotAllowed(
     "replicated_from and marker_type of a message are for replicators, which need the right to replicate"
 )
 
@@ -51,6 +56,23 @@ def is_guarded(topic: PersistentTopic, producer: Producer) -> bool:
 
 def admit(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publish], now_ms: int) -> Admitted:
     """Decides, and changes nothing."""
+    first = topic.log.last + 1
+    is_plain = topic.deduplication is None and producer.replicated is None
+    if is_plain and is_guarded(topic, producer):
+        is_plain = True not in [claims_origin(publish[3]) for publish in publishes]
+    if is_plain and True not in [publish[4] for publish in publishes]:
+        plain = [(publish[2], 0, publish[3]) for publish in publishes]
+        return plain, [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)], [], ()
+    new, receipts, records = _decide(topic, producer, publishes, now_ms)
+    return new, receipts, delayed_among(new, first), records
+
+
+def delayed_among(new: Sequence[NewEntry], first: int) -> list[Delayed]:
+    """Those of new entries, the first of which gets this id."""
+    return [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
+
+
+def _decide(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publish], now_ms: int) -> _Decided:
     if isinstance(producer.replicated, PulsarReplicatedEntries):
         return _admit_foreign(topic, producer, producer.replicated, publishes, now_ms)
     deduplication, next_id = producer.replicated or topic.deduplication, topic.log.last + 1
@@ -65,12 +87,12 @@ def admit(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publis
             producer.peer.send_error(producer, sequence_id, producer.refused)
             continue
         if guarded and claims_origin(blob):
-            producer.peer.send_error(producer, sequence_id, _FORGED)
+            producer.peer.send_error(producer, sequence_id, FORGED)
             continue
         if deduplication is not None and sequence_id <= last_sequence:
             receipts.append((sequence_id, highest_id, -1))
             continue
-        deliver_at_ms = _deliver_at_ms(topic, blob, now_ms) if may_be_delayed else 0
+        deliver_at_ms = deliver_at_ms_of(topic, blob, now_ms) if may_be_delayed else 0
         if deliver_at_ms and _is_too_long(topic, producer, sequence_id, deliver_at_ms - now_ms):
             continue
         if deduplication is not None and deduplication.is_whole(blob, is_chunk):
@@ -109,7 +131,7 @@ def _admit_foreign(
     replicated: PulsarReplicatedEntries,
     publishes: Sequence[Publish],
     now_ms: int,
-) -> Admitted:
+) -> _Decided:
     """Entries of a replicator of Apache Pulsar.
 
     Its markers are for brokers that keep Apache Pulsar's snapshots of subscriptions: they get a receipt and are not
@@ -134,7 +156,7 @@ def _admit_foreign(
         if _is_duplicate(identity, recorded.get(identity.name)):
             receipts.append((*identity.receipt, -1))
             continue
-        deliver_at_ms = _deliver_at_ms(topic, blob, now_ms) if may_be_delayed else 0
+        deliver_at_ms = deliver_at_ms_of(topic, blob, now_ms) if may_be_delayed else 0
         if deliver_at_ms and _is_too_long(topic, producer, sequence_id, deliver_at_ms - now_ms):
             continue
         if identity.memory is not None and identity.memory.is_whole(blob, is_chunk):
@@ -172,7 +194,7 @@ def _identity(
     return None if position is None else _ByPosition(replicated, producer.name, position, position, position)
 
 
-def _deliver_at_ms(topic: PersistentTopic, blob: bytes, now_ms: int) -> int:
+def deliver_at_ms_of(topic: PersistentTopic, blob: bytes, now_ms: int) -> int:
     if not topic.policies.delayed_delivery.active:
         return 0
     try:
@@ -185,9 +207,14 @@ def _deliver_at_ms(topic: PersistentTopic, blob: bytes, now_ms: int) -> int:
 
 def _is_too_long(topic: PersistentTopic, producer: Producer, sequence_id: int, delay_ms: int) -> bool:
     """Whether the delay exceeds the limit; if so, the producer gets an error."""
+    refusal = delay_refusal(topic, delay_ms)
+    if refusal is not None:
+        producer.peer.send_error(producer, sequence_id, refusal)
+    return refusal is not None
+
+
+def delay_refusal(topic: PersistentTopic, delay_ms: int) -> NotAllowed | None:
     limit_ms = topic.policies.delayed_delivery.max_ms
     if not 0 < limit_ms < delay_ms:
-        return False
-    error = NotAllowed(f"delay of {delay_ms} ms exceeds delayedDeliveryMaxDelayInMillis {limit_ms}")
-    producer.peer.send_error(producer, sequence_id, error)
-    return True
+        return None
+    return NotAllowed(f"delay of {delay_ms} ms exceeds delayedDeliveryMaxDelayInMillis {limit_ms}")

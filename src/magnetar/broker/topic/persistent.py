@@ -13,6 +13,7 @@ from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
 from magnetar.broker.commit import Group
 from magnetar.broker.damage.subscriptions import DamagedSubscriptions
+from magnetar.broker.moves.publish import publish_moves
 from magnetar.broker.peer import Receipt
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
@@ -20,7 +21,7 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import is_of_replication
 from magnetar.broker.timers import MovedTimer
 from magnetar.broker.topic import backlog_quota, retention
-from magnetar.broker.topic.admission import Record, admit, is_guarded
+from magnetar.broker.topic.admission import Admitted, admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
 from magnetar.broker.topic.expiry import dead_letter_up_to
@@ -40,7 +41,7 @@ from magnetar.replication.model import (
     subscription_of,
 )
 from magnetar.storage.api import Batch
-from magnetar.wire.metadata import claims_origin, messages_in
+from magnetar.wire.metadata import messages_in
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -107,34 +108,27 @@ class PersistentTopic(Topic):
             for publish in publishes:
                 producer.peer.send_error(producer, publish[0], error)
             return
-        log, now_ms = self.log, self.broker.now_ms()
+        if producer.move is not None:
+            publish_moves(self, producer.move, producer, publishes)
+            return
+        now_ms = self.broker.now_ms()
         group = self.broker.commits.open()
         group.durable = True
-        first, size_before = log.last + 1, log.size
-        delayed: list[tuple[int, int]] = []
-        records: Sequence[Record] = ()
-        is_plain = self.deduplication is None and producer.replicated is None
-        if is_plain and is_guarded(self, producer):
-            is_plain = True not in [claims_origin(publish[3]) for publish in publishes]
-        if is_plain and True not in [publish[4] for publish in publishes]:
-            new = [(publish[2], 0, publish[3]) for publish in publishes]
-            receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
-        else:
-            new, receipts, records = admit(self, producer, publishes, now_ms)
-            delayed = [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
+        group.grow(self.append(group, producer, now_ms, admit(self, producer, publishes, now_ms)))
+
+    def _is_read(self) -> bool:
+        return any(subscription.consumers for subscription in self._subscriptions.values())
+
+    def append(self, group: Group, producer: Producer, now_ms: int, admitted: Admitted) -> int:
+        """Entries, in a group that the caller makes grow by the bytes that are returned."""
+        log, size_before = self.log, self.log.size
+        new, receipts, delayed, records = admitted
         log.append(group.batch, now_ms, new, keep=self._is_read())
         for note in records:
             note(group.batch, now_ms, self.broker.settings.brokerDeduplicationMaxNumberOfProducers)
         for deliver_at_ms, entry_id in delayed:
             self.delayed.add(group.batch, deliver_at_ms, entry_id)
-        group.grow(log.size - size_before)
-        self._count_in(producer, sum([entry[0] for entry in new]), log.size - size_before)
-        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
-
-    def _is_read(self) -> bool:
-        return any(subscription.consumers for subscription in self._subscriptions.values())
-
-    def _count_in(self, producer: Producer, messages: int, size: int) -> None:
+        messages, size = sum([entry[0] for entry in new]), log.size - size_before
         self.messages_in += messages
         self.bytes_in += size
         producer.messages_in += messages
@@ -143,6 +137,8 @@ class PersistentTopic(Topic):
             self.inbound[producer.source].count(messages, size)
         if self.limits.publish is not None:
             self.limits.publish.take(producer.peer, messages, size)
+        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
+        return size
 
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]

@@ -6,6 +6,7 @@ import enum
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from magnetar.bounds import PRODUCERS_WAITING
 from magnetar.broker.peer import Peer
@@ -13,6 +14,9 @@ from magnetar.broker.rates import Rates
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.replication.model import is_pipeline_producer, is_pulsar_replicator, source_of
+
+if TYPE_CHECKING:
+    from magnetar.broker.moves.move import Move
 
 
 class AccessMode(enum.IntEnum):
@@ -28,7 +32,8 @@ class Producer:
     """`topic_epoch` is the epoch a reconnecting producer claims; `on_ready` runs when a waiting one gets its turn.
 
     `is_replicator`: it writes entries of another cluster, `source`, or messages that one refused (no source). With
-    `knows_positions` receipts carry positions in the source, as replicators of Apache Pulsar may request.
+    `knows_positions` receipts carry positions in the source, as replicators of Apache Pulsar may request. `move`: its
+    entries replace messages that they name.
     """
 
     __slots__ = (
@@ -40,6 +45,7 @@ class Producer:
         "knows_positions",
         "messages_in",
         "metadata",
+        "move",
         "name",
         "name_is_given",
         "on_failed",
@@ -66,6 +72,7 @@ class Producer:
         metadata: dict[str, str] | None = None,
         knows_positions: bool = False,
         connected_at_ms: int = 0,
+        move: Move | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_failed: Callable[[MagnetarError], None] = lambda error: None,
     ) -> None:
@@ -80,6 +87,7 @@ class Producer:
         self.is_replicator = is_pipeline_producer(name) or is_pulsar_replicator(name)
         self.source = source_of(name)
         self.knows_positions = knows_positions
+        self.move = move
         self.replicated: ReplicatedEntries | PulsarReplicatedEntries | None = None  # its topic's, for a replicator
         self.refused: MagnetarError | None = None  # the error of the first rejected message
         self.connected_at_ms = connected_at_ms

@@ -76,6 +76,8 @@ class AsyncEntryProducer:
         self.schema_version: bytes | None = None
         self.message_size_max = 0
         self.messages_stored = 0
+        self.messages_dropped = 0
+        """Of `messages_stored`, those in entries that the broker had already and dropped as duplicates."""
         self.last_stored_id = -1
         """The highest sequence id of the last entry that this producer sent and the broker stored."""
         self.refused_id: int | None = None
@@ -245,6 +247,8 @@ class AsyncEntryProducer:
         self._last_error = None
         self.last_stored_id = entry.highest_sequence_id
         self.messages_stored += entry.messages
+        if receipt.id.entry_id < 0:
+            self.messages_dropped += entry.messages
         self._drop_first()
         if not pending:
             self._settled.set()

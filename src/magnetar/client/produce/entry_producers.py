@@ -17,10 +17,11 @@ from magnetar.wire import schema_pb2 as pb
 
 
 class ProducerKey(NamedTuple):
-    """A producer by topic and name. With `name` None the broker generates one."""
+    """A producer by topic, name and metadata, in pairs. With `name` None the broker generates one."""
 
     topic: str
     name: str | None
+    metadata: tuple[tuple[str, str], ...] = ()
 
 
 class EntryProducers:
@@ -61,6 +62,7 @@ class EntryProducers:
             name=key.name,
             deduplicated=self._deduplicated,
             schema=schema,
+            properties=dict(key.metadata),
             limit=self._limit,
             open_timeout_s=self._open_timeout_s,
             send_timeout_s=self._send_timeout_s,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from magnetar.access.needs import Need, Right, right_on_namespace, right_on_topic
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.failure_policy import policy_from
+from magnetar.broker.moves.move import MoveNames
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication.model import (
     PIPELINE,
@@ -94,6 +95,14 @@ def _produce(command: Command, catalog: Catalog) -> Iterator[Right]:
         yield right_on_topic(Need.REPLICATE, name)
     if request.initial_subscription_name:
         yield _consume_on(name, request.initial_subscription_name)
+    names = MoveNames.of({pair.key: pair.value for pair in request.metadata})
+    if names is not None:
+        yield right_on_topic(Need.CONSUME, names.source) if names.is_for_all else _consume_on(*names[:2])
+
+
+def may_use(session: Session, name: TopicName, subscription: str) -> bool:
+    """Whether what a client does for all subscriptions of a topic may be done for this one."""
+    return session.broker.authorization.allows(session.principal, (_consume_on(name, subscription),))
 
 
 def _consume(command: Command, catalog: Catalog) -> Iterator[Right]:
@@ -127,8 +136,8 @@ TOPICS = CommandNeeds(Need.LIST_TOPICS.value, _topics)
 READ_SCHEMA = CommandNeeds(Need.LOOKUP.value, _read_schema)
 WRITE_SCHEMA = CommandNeeds(Need.PRODUCE.value, _write_schema)
 PRODUCER = CommandNeeds(
-    f"{Need.PRODUCE.value}{_BOTH}; {Need.CONSUME.value} for an initial subscription; {Need.REPLICATE.value} for the"
-    " name of a replicator",
+    f"{Need.PRODUCE.value}{_BOTH}; {Need.CONSUME.value} for an initial subscription, and on the topic and subscription"
+    f" that messages are moved from; {Need.REPLICATE.value} for the name of a replicator",
     _produce,
 )
 SUBSCRIBE = CommandNeeds(
