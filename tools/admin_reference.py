@@ -11,7 +11,7 @@ from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES
 from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
 from magnetar.admin.routes import ROUTES, Route
-from magnetar.admin.stats import replication_metrics
+from magnetar.admin.stats import pipeline_metrics, replication_metrics
 from magnetar.admin.stats.broker_metrics import METRICS
 from magnetar.admin.stats.metrics import FAMILIES
 
@@ -98,6 +98,7 @@ _HEADINGS = (
     ("/admin/v2/non-persistent", "Topics"),
     ("/admin/v2/schemas", "Schemas"),
     ("/admin/v2/replication", "Replication"),
+    ("/admin/v2/pipelines", "Declared pipelines"),
     ("/lookup", "Lookup"),
     ("/metrics", "Metrics"),
 )
@@ -185,7 +186,7 @@ def _metrics() -> Iterator[str]:
     for name in replication_metrics.NAMES:
         yield f"| `{name}` | topic and remote cluster | yes | |"
     yield from ("", _BROKER_METRICS.strip(), "", "| metric | kind | labels | meaning |", "|---|---|---|---|")
-    for metric in METRICS:
+    for metric in (*METRICS, *pipeline_metrics.METRICS):
         labels = ", ".join(f"`{name}`" for name in metric.labels)
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |"
 

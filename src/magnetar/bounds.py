@@ -410,14 +410,14 @@ CURSOR_TOPICS = Bound(
 )
 LONG_POLLS = Bound(
     "long-polls",
-    "requests that wait for a change of the declaration of replication",
+    "requests that wait for a change of the declaration of replication, or of pipelines",
     16,
     "requests",
     "another is refused with 429",
 )
 LONG_POLL = Bound(
     "long-poll",
-    "time that a request for the declaration of replication waits",
+    "time that a request for the declaration of replication or of pipelines waits",
     60_000,
     "ms",
     "a longer one is refused with 400",

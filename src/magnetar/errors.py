@@ -88,6 +88,18 @@ class AlreadyExists(MagnetarError):
     http_status = 409
 
 
+class PipelineNotFound(MagnetarError):
+    """There is no declared pipeline of this name."""
+
+    http_status = 404
+
+
+class PipelineConflict(MagnetarError):
+    """The state of a declared pipeline, or another one, does not allow the change."""
+
+    http_status = 409
+
+
 class PartitionCountInvalid(MagnetarError):
     wire_code = 22
     http_status = 406

@@ -31,9 +31,11 @@ class Records:
         topics: dict[str, dict[str, list[str]]] | None = None,
         subscriptions: dict[str, list[str]] | None = None,
         mode: str = "",
+        authors: dict[str, list[Author]] | None = None,
     ) -> None:
         self.admins, self.namespaces, self.topics = admins or {}, namespaces or {}, topics or {}
         self.subscriptions, self.mode = subscriptions or {}, mode
+        self.authors = authors or {}
 
     def admin_roles(self, tenant: str) -> Sequence[str]:
         return self.admins.get(tenant, ())
@@ -46,6 +48,9 @@ class Records:
 
     def subscription_roles(self, namespace: str, subscription: str) -> Sequence[str]:
         return self.subscriptions.get(subscription, ())
+
+    def pipeline_authors(self, tenant: str) -> Sequence[Author]:
+        return self.authors.get(tenant, ())
 
     def subscription_auth_mode(self, namespace: str) -> str:
         return self.mode
@@ -171,6 +176,22 @@ def test_a_role_that_is_no_proxy_any_more_has_no_more_rights_than_the_role_it_ac
 )
 def test_the_brokers_own_pipelines_may_replicate_and_nothing_else(right: Right, allowed: bool) -> None:
     assert may(Records(), INTERNAL_ROLE, right) == allowed
+
+
+def test_sp7_the_brokers_own_pipelines_publish_what_the_author_of_a_pipeline_may() -> None:
+    """Dead letters name their origins, and any client can write one: its author's rights decide where it may go."""
+    authors = {"acme": [Author("alice"), Author(INTERNAL_ROLE)]}
+    records = Records(namespaces={NAME.namespace_full: {"alice": ["produce"]}}, authors=authors)
+    assert may(records, INTERNAL_ROLE, on_topic(Need.PRODUCE))
+    other = TopicName.parse("persistent://acme/secret/orders")
+    assert not may(records, INTERNAL_ROLE, right_on_topic(Need.PRODUCE, other)), "alice may not"
+    elsewhere = TopicName.parse("persistent://other/sales/orders")
+    assert not may(records, INTERNAL_ROLE, right_on_topic(Need.PRODUCE, elsewhere)), "no pipeline works there"
+    del records.namespaces[NAME.namespace_full]["alice"]
+    assert not may(records, INTERNAL_ROLE, on_topic(Need.PRODUCE)), "alice may no more"
+    admin = Records(admins={"acme": ["alice"]}, authors=authors)
+    assert may(admin, INTERNAL_ROLE, on_topic(Need.PRODUCE))
+    assert not may(admin, INTERNAL_ROLE, Right(Need.TENANT_ADMIN, "acme")), "and nothing else"
 
 
 def test_without_rules_nothing_is_asked() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from magnetar.access.principal import Author
 from magnetar.broker import keys
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides, Retention
@@ -15,6 +16,7 @@ from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
+from magnetar.declared.model import Progress, RunReport, RunReports, RunState
 from magnetar.names import TopicName
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.replication.route_parts import RouteParts
@@ -61,6 +63,10 @@ def populate(storage: Storage) -> None:
     broker.set_dynamic_setting("maxConsumersPerTopic", "77")
     broker.schemas.put("public/default/t", Schema(SchemaType.STRING), "FULL")
     broker.replication.policies.set("away", "acme/shop", RouteParts(where="a > 1"))
+    broker.pipelines.declare("acme/shop", "fix", "redrive", {"sources": ["t-s-DLQ"]}, Author("boss"))
+    done = RunReport(broker.pipelines.get("acme/shop", "fix").id, 1, RunState.DONE, progress=Progress(7, 7, {"x": 1}))
+    broker.pipelines.receive(RunReports("p", True, [done]))
+    broker.pipelines.resume("acme/shop", "fix")
     world.settle()
 
     consumer = world.consumer()
@@ -126,6 +132,7 @@ def _described(world: StoredWorld) -> dict[str, Any]:
         "publish rates": {name: found.overrides.publish_rate for name, found in catalog.partitioned.items()},
         "dynamic settings": broker.dynamic_settings,
         "routes": {" ".join(scope): parts.where for scope, parts in broker.replication.policies.all().items()},
+        "pipelines": {one.full: (one.verb, one.spec, one.run, one.runs, one.author) for one in broker.pipelines.all()},
         "schema": [version.schema.type.name for version in broker.schemas.versions("public/default/t")],
         "topics": {full: _topic(world.topic(full)) for full in sorted(catalog.topics)},
     }

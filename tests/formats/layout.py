@@ -12,6 +12,7 @@ from magnetar.broker.catalog import record
 from magnetar.broker.schema.registry import VersionRecord
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.topic import run
+from magnetar.declared.model import PipelineRecord
 from magnetar.replication.route_parts import RouteParts
 
 RECORDS: tuple[type[msgspec.Struct], ...] = (
@@ -24,6 +25,7 @@ RECORDS: tuple[type[msgspec.Struct], ...] = (
     VersionRecord,
     EntryState,
     RouteParts,
+    PipelineRecord,
 )
 
 

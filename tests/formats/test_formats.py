@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from magnetar.broker import keys
 from magnetar.storage.api import FORMATS
 from magnetar.storage.folder import format_of
 from magnetar.storage.memory import MemoryStorage
@@ -18,6 +19,9 @@ from tests.formats.content import KINDS, described, kinds_of, populate, populate
 from tests.formats.layout import layout
 
 HERE = Path(__file__).parent
+
+NEWER_KINDS = {"3": {keys.PIPELINE}}
+"""Kinds of records that a format did not have."""
 
 
 def unpacked(name: str, folder: Path) -> Path:
@@ -40,7 +44,7 @@ def test_fault_data_of_an_older_format_is_read_as_it_was_written(name: str, tmp_
     expected = json.loads((HERE / f"{name}.json").read_text())
     for start in range(2):  # what the first one wrote is of the newest format
         storage = RocksStorage(data)
-        assert kinds_of(storage) >= KINDS
+        assert kinds_of(storage) >= KINDS - NEWER_KINDS.get(name, set())
         assert differences(expected, described(storage)) == [], start
         storage.close()
     assert format_of(data) == FORMATS[-1]

@@ -65,6 +65,13 @@ class FakeReplication:
             watcher()
 
 
+class FakePipelines(FakeReplication):
+    """Declared pipelines, which may be expected to run."""
+
+    def is_expecting_runs(self) -> bool:
+        return self.is_expected
+
+
 class FakeProcess:
     """A process that exits when terminated, or when a test ends it."""
 
@@ -119,7 +126,7 @@ async def turns() -> None:
 def test_fault_pipelines_process_that_ends_is_started_again(tmp_path: Path, children: list[FakeProcess]) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, pipelines=FakePipelines(), token="t")  # type: ignore[arg-type]
         process.run()
         await turns()
         assert children == [], "nothing is replicated yet"
@@ -140,13 +147,32 @@ def test_fault_pipelines_process_that_ends_is_started_again(tmp_path: Path, chil
     asyncio.run(live())
 
 
+def test_it_is_started_for_a_declared_pipeline_and_both_verbs_learn_of_its_end(
+    tmp_path: Path, children: list[FakeProcess]
+) -> None:
+    async def live() -> None:
+        replication, pipelines = FakeReplication(), FakePipelines()
+        process = PipelinesProcess(replication, ["words"], tmp_path, pipelines=pipelines, token="t")  # type: ignore[arg-type]
+        process.run()
+        await turns()
+        assert children == [] and pipelines.process == "starting"
+        pipelines.declare()
+        await turns()
+        assert len(children) == 1
+        assert replication.process == pipelines.process == "it ended with code 1; restarting in 0 s"
+        process.end()
+        await process.close()
+
+    asyncio.run(live())
+
+
 def test_it_is_started_with_the_broker_where_something_is_replicated(
     tmp_path: Path, children: list[FakeProcess]
 ) -> None:
     async def live() -> None:
         replication = FakeReplication()
         replication.declare()
-        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, pipelines=FakePipelines(), token="t")  # type: ignore[arg-type]
         process.run()
         await turns()
         assert len(children) == 1
@@ -163,7 +189,7 @@ def test_it_is_handed_the_credentials_at_once_and_after_every_change(
         replication = FakeReplication()
         replication.addresses = {"b": ClusterAddress(authentication_parameters="token:first")}
         replication.declare()
-        process = PipelinesProcess(replication, ["words"], tmp_path, token="internal")  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, pipelines=FakePipelines(), token="internal")  # type: ignore[arg-type]
         process.run()
         while len(children) < 2:
             await asyncio.sleep(0.01)
@@ -197,7 +223,7 @@ def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
 
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, pipelines=FakePipelines(), token="t")  # type: ignore[arg-type]
         process.run()
         replication.declare()
         await turns()
@@ -217,7 +243,14 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(
 ) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path, token="t", is_enabled=False)  # type: ignore[arg-type]
+        process = PipelinesProcess(
+            replication,  # type: ignore[arg-type]
+            ["words"],
+            tmp_path,
+            pipelines=FakePipelines(),  # type: ignore[arg-type]
+            token="t",
+            is_enabled=False,
+        )
         process.run()
         replication.declare()
         await turns()
@@ -272,7 +305,10 @@ def test_b10_a_killed_process_is_seen_by_its_end_and_not_by_its_heartbeat(
     words = [sys.executable, "-c", WAITING, str(file)]
     left = lifeline.start(lifeline.path_of(tmp_path, words, __version__), words) if is_adopted else None
     with magnetar.testing.broker(clusterName="a") as a, magnetar.testing.broker(clusterName="b") as b:
-        process = a.run(lambda: PipelinesProcess(a.server.broker.replication, words, tmp_path, token="t"))
+        broker = a.server.broker
+        process = a.run(
+            lambda: PipelinesProcess(broker.replication, words, tmp_path, pipelines=broker.pipelines, token="t")
+        )
         a.run(process.run)
         declare(a.http_url, b)
         wait_for(lambda: file.is_file() and file.read_text().endswith("."))

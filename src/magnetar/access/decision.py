@@ -8,7 +8,8 @@
         Neither holds for admins.
     A5  A lookup needs produce or consume.
     A6  A proxy and the role on whose behalf it acts both need the right, also one that was a proxy once.
-    A7  The broker's own pipelines may replicate: read, look up, and publish what they park. Nothing else.
+    A7  The broker's own pipelines may replicate: read, look up, and publish what they park. They may also publish what
+        an author of a declared pipeline that works in this tenant may publish. Nothing else.
     A8  What no rule allows is denied.
 
 A pure function of records, settings and the principal. Asked by `session` and `admin`, for what `needs` describes.
@@ -22,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from magnetar.access.needs import OF_NAMESPACE, OF_TOPIC, Need, Right
-from magnetar.access.principal import INTERNAL_ROLE, Principal
+from magnetar.access.principal import INTERNAL_ROLE, Author, Principal
 
 _ROLE_SHOWN_MAX = 100
 PARKED_SUFFIX = "-REPL-DLQ"  # of topics with messages that a remote cluster refused
@@ -44,6 +45,9 @@ class View(Protocol):
     def subscription_roles(self, namespace: str, subscription: str) -> Sequence[str]: ...
 
     def subscription_auth_mode(self, namespace: str) -> str: ...
+
+    def pipeline_authors(self, tenant: str) -> Sequence[Author]:
+        """Of declared pipelines that read or write topics of the tenant, and are not over."""
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -72,7 +76,7 @@ def _may(view: View, rules: Rules, role: str, right: Right) -> bool:
     if role in rules.super_users or need is Need.SIGNED_IN:  # A1
         return True
     if role == INTERNAL_ROLE:  # A7
-        return _may_replicate(right)
+        return _may_replicate(right) or _may_for_author(view, rules, right)
     if need is Need.SUPER_USER:
         return False
     if right.tenant and role in view.admin_roles(right.tenant):  # A2
@@ -97,6 +101,14 @@ def _may_replicate(right: Right) -> bool:
     if right.need is Need.PRODUCE:
         return right.topic.partition("-partition-")[0].endswith(PARKED_SUFFIX)
     return right.need in (Need.REPLICATE, Need.READ_REPLICATION, Need.CONSUME, Need.LOOKUP, Need.LIST_TOPICS)
+
+
+def _may_for_author(view: View, rules: Rules, right: Right) -> bool:
+    """Whether a declared pipeline is to do this, and its author may still do it."""
+    if right.need is not Need.PRODUCE:
+        return False
+    authors = (author.principal for author in view.pipeline_authors(right.tenant))
+    return any(one.role != INTERNAL_ROLE and not refusal(view, rules, one, right) for one in authors)
 
 
 def _why_not_use(view: View, role: str, right: Right) -> str:

@@ -1,7 +1,7 @@
 """The route table: every HTTP path of this broker, with its handler and what it needs.
 
-The paths are Pulsar's, and our own for dead letters and replication. The first row that matches wins. {domain} is
-persistent or non-persistent.
+The paths are Pulsar's, and our own for dead letters, replication and pipelines. The first row that matches wins.
+{domain} is persistent or non-persistent.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from magnetar.admin.resource import (
     namespaces,
     partitions,
     permissions,
+    pipelines,
     replication,
     schemas,
     subscriptions,
@@ -83,6 +84,8 @@ _TOPIC = _TOPICS + "/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
 _REPLICATION = "/admin/v2/replication"
 _ROUTE = _REPLICATION + "/routes/{remote}/{tenant}/{namespace}"
+_PIPELINES = "/admin/v2/pipelines"
+_PIPELINE = _PIPELINES + "/{tenant}/{namespace}/{pipeline}"
 _SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
@@ -150,7 +153,7 @@ ROUTES: tuple[Route, ...] = (
         changes=True,
     ),
     Route("GET", _NAMESPACE + "/bundles", namespaces.get_bundles, LIST_TOPICS),
-    Route("GET", _NAMESPACE + "/deadLetters", dead_letter_stats.get_overview, LIST_TOPICS),
+    Route("GET", _NAMESPACE + "/deadLetters", dead_letter_stats.get_overview, LIST_TOPICS, for_pipelines=True),
     *(
         Route(method, f"{_NAMESPACE}{bundle}/{action}", handler, needs, changes=True)
         for bundle in ("", "/{bundle}")
@@ -167,7 +170,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _TOPIC, topics.create, TENANT_ADMIN, changes=True),
     Route("DELETE", _TOPIC, topics.delete, TENANT_ADMIN, changes=True),
     Route(
-        "GET", _TOPIC + "/partitions", partitions.count, LOOKUP, changes=True
+        "GET", _TOPIC + "/partitions", partitions.count, LOOKUP, changes=True, for_pipelines=True
     ),  # may create the topic, not for browsers
     Route("PUT", _TOPIC + "/partitions", partitions.create, TENANT_ADMIN, changes=True),
     Route("POST", _TOPIC + "/partitions", partitions.grow, TENANT_ADMIN, changes=True),
@@ -178,7 +181,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _TOPIC + "/unload", topics.unload, TENANT_ADMIN, changes=True),
     Route("DELETE", _TOPIC + "/truncate", topics.truncate, TENANT_ADMIN, changes=True),
     Route("POST", _TOPIC + "/trim", topics.trim, TENANT_ADMIN, changes=True),
-    Route("GET", _TOPIC + "/stats", topics.get_stats, LOOKUP),
+    Route("GET", _TOPIC + "/stats", topics.get_stats, LOOKUP, for_pipelines=True),
     Route("GET", _TOPIC + "/internalStats", topics.get_internal_stats, LOOKUP),
     Route("GET", _TOPIC + "/internal-info", topics.get_internal_info, LOOKUP),
     Route("GET", _TOPIC + "/partitioned-stats", partitions.get_stats, LOOKUP),
@@ -199,7 +202,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, CONSUME),
     #
     Route("GET", _TOPIC + "/subscriptions", subscriptions.list_subscriptions, CONSUME),
-    Route("PUT", _SUBSCRIPTION, subscriptions.create, CONSUME, changes=True),
+    Route("PUT", _SUBSCRIPTION, subscriptions.create, CONSUME, changes=True, for_pipelines=True),
     Route("DELETE", _SUBSCRIPTION, subscriptions.delete, CONSUME, changes=True),
     Route("GET", _SUBSCRIPTION + "/properties", subscriptions.get_properties, CONSUME),
     Route("PUT", _SUBSCRIPTION + "/properties", subscriptions.set_properties, CONSUME, changes=True),
@@ -231,8 +234,24 @@ ROUTES: tuple[Route, ...] = (
         changes=True,
     ),
     Route("POST", _SUBSCRIPTION + "/analyzeBacklog", backlog.analyze, CONSUME),
+    Route("GET", _TOPIC + "/unacknowledged", backlog.unacknowledged, backlog.READ_POSITIONS, for_pipelines=True),
+    Route(
+        "POST",
+        _TOPIC + "/acknowledge",
+        backlog.acknowledge,
+        backlog.ACKNOWLEDGE,
+        changes=True,
+        for_pipelines=True,
+    ),
     #
-    Route("GET", _SCHEMA + "/schema", schemas.get, LOOKUP, summary="Show the newest schema of a topic"),
+    Route(
+        "GET",
+        _SCHEMA + "/schema",
+        schemas.get,
+        LOOKUP,
+        summary="Show the newest schema of a topic",
+        for_pipelines=True,
+    ),
     Route(
         "POST",
         _SCHEMA + "/schema",
@@ -287,6 +306,25 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _ROUTE + "/{topic}", replication.get_route, TENANT_ADMIN),
     Route("POST", _ROUTE + "/{topic}", replication.set_route, replication.SET_ROUTE, changes=True),
     Route("DELETE", _ROUTE + "/{topic}", replication.remove_route, TENANT_ADMIN, changes=True),
+    #
+    Route("GET", _PIPELINES + "/declaration", pipelines.declaration, READ_DECLARATION, for_pipelines=True),
+    Route(
+        "PUT",
+        _PIPELINES + "/reports",
+        pipelines.report,
+        REPORT,
+        body_size_max=REPORTS_SIZE_MAX,
+        for_pipelines=True,
+    ),
+    Route("GET", _PIPELINES, pipelines.list_all, SIGNED_IN),
+    Route("GET", _PIPELINES + "/{tenant}/{namespace}", pipelines.list_of_namespace, TENANT_ADMIN),
+    Route("GET", _PIPELINE, pipelines.get, TENANT_ADMIN),
+    Route("PUT", _PIPELINE, pipelines.declare, pipelines.DECLARE, changes=True),
+    Route("DELETE", _PIPELINE, pipelines.delete, TENANT_ADMIN, changes=True),
+    Route("POST", _PIPELINE + "/pause", pipelines.pause, TENANT_ADMIN, changes=True),
+    Route("POST", _PIPELINE + "/resume", pipelines.resume, TENANT_ADMIN, changes=True),
+    Route("POST", _PIPELINE + "/cancel", pipelines.cancel, TENANT_ADMIN, changes=True),
+    Route("GET", _PIPELINE + "/runs", pipelines.runs, TENANT_ADMIN),
     #
     *(Route(*row) for row in policy_routes.routes()),
     #

@@ -27,6 +27,7 @@ from magnetar.broker.damage_list import UNREADABLE, DamageList
 from magnetar.broker.deleted_space import DeletedSpace
 from magnetar.broker.host import FaultKind, Host
 from magnetar.broker.maintenance import Maintenance
+from magnetar.broker.pipelines.declared import DeclaredPipelines
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
 from magnetar.broker.schema.waiting import Examinations
@@ -90,6 +91,7 @@ class Broker:
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms, self.damage)
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
+        self.pipelines = DeclaredPipelines(self)
         self.topics: dict[str, Topic] = {}
         self.refused_messages: Counter[int] = Counter()  # by the wire code of the error
         self._pumpable: dict[Pumpable, None] = {}

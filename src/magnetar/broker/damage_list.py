@@ -19,7 +19,7 @@ from magnetar.errors import Damaged, EntriesDamaged
 from magnetar.log.events import DAMAGED, bounded
 from magnetar.storage.api import StorageError
 
-DamageKind = Literal["cluster", "tenant", "namespace", "topic", "subscription", "schema", "route policy"]
+DamageKind = Literal["cluster", "tenant", "namespace", "topic", "subscription", "schema", "route policy", "pipeline"]
 
 DAMAGE_KINDS: tuple[DamageKind, ...] = get_args(DamageKind)
 

@@ -3,6 +3,7 @@
 entries   topic u64 | last entry of a run u64      -> the run (see `run`)
 state     'A' tenant                               -> TenantRecord
           'B' setting name                         -> dynamic value as text
+          'D' tenant/namespace/name                -> PipelineRecord, of a declared pipeline
           'K' cluster name                         -> ClusterRecord
           'N' tenant/namespace                     -> NamespaceRecord
           'P' base topic name                      -> PartitionedRecord
@@ -31,7 +32,7 @@ SIGNED = struct.Struct(">q")
 SEQUENCE = struct.Struct(">qQ")
 REPLICATED_POSITION = struct.Struct(">QQQ")
 
-CLUSTER, DYNAMIC_SETTING, SCHEMA, ROUTE = b"K", b"B", b"V", b"W"
+CLUSTER, DYNAMIC_SETTING, SCHEMA, ROUTE, PIPELINE = b"K", b"B", b"V", b"W", b"D"
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
 REPLICATED, PULSAR_REPLICATED = b"r", b"R"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"

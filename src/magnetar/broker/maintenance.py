@@ -101,6 +101,7 @@ class Maintenance:
         for full, topic in list(self._broker.topics.items()):
             self.guard("rates", full, lambda topic=topic: topic.update_rates(seconds))  # type: ignore[misc]
         self.guard("rates", "replication", lambda: self._broker.replication.update_rates(seconds))
+        self.guard("pipelines", "all", self._broker.pipelines.update)
 
     def _close_deserted(self) -> None:
         """Non-persistent topics without clients."""

@@ -406,6 +406,13 @@ REPLICATION_STATE = Event(
     "{topic} -> {remote}: {state}: {reason}",
     "A route entered another state. Stopped and waiting states are warnings. Written by the pipelines process.",
 )
+PIPELINE_STATE = Event(
+    "pipeline_state",
+    logging.INFO,
+    "replication",
+    "pipeline {pipeline} ({verb}, run {run}): {state}: {reason}",
+    "A declared pipeline entered another state. A failure is an error. Written by the pipelines process.",
+)
 PIPELINES_STARTED = Event(
     "pipelines_started",
     logging.INFO,

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 
 from magnetar.errors import MagnetarError
-from magnetar.pipelines import task
+from magnetar.pipelines.worker_daemon import stay_warm
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ class Jobs:
         return self._context.runJob(self._one, function, [0])
 
     def stay_warm(self) -> None:
-        self.run(task.stay_warm)
+        self.run(stay_warm)
 
     def begin(self, group: str, pool: str) -> None:
         """For the calling thread: its jobs can be cancelled together, and share the cores fairly with other pools."""

@@ -1,4 +1,5 @@
-"""The pipelines process: started by the broker with the first route or replicated namespace, and restarted on failure.
+"""The pipelines process: started by the broker with the first route, replicated namespace or declared pipeline, and
+restarted on failure.
 
 Owns its start, restart and end, and hands it the credentials that it works with. A broker that is killed, or stopped by
 a supervisor, leaves it for the next broker of the data folder, which takes it over if it was started with the same
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from magnetar.broker.pipelines.declared import DeclaredPipelines
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
 from magnetar.log.events import PIPELINES_ADOPTED, PIPELINES_ENDED, PIPELINES_STARTED, emit
@@ -31,7 +33,7 @@ PAUSE_LAST_S = 30.0
 _GOOD_S = 60.0  # a process that ran this long is restarted without a long pause
 _END_S = 6.0
 
-NEEDS_SPARK = "replication needs Spark, which is not installed: pip install 'magnetar[spark]' and restart the broker"
+NEEDS_SPARK = "pipelines need Spark, which is not installed: pip install 'magnetar[spark]' and restart the broker"
 
 
 def command(url: str, service_url: str, settings: Settings, spark_log: Path, trust_certs: Path | None) -> list[str]:
@@ -56,12 +58,15 @@ class PipelinesProcess:
         words: list[str],
         folder: Path,
         *,
+        pipelines: DeclaredPipelines,
         token: str,
         is_enabled: bool = True,
         spark_log: Path | str = "",
         spawn: Spawn = tasks.spawn,
     ) -> None:
         self._replication = replication
+        self._pipelines = pipelines
+        self._declared = (replication, pipelines)
         self._words = words
         self._token = token
         self._is_enabled = is_enabled
@@ -75,29 +80,39 @@ class PipelinesProcess:
     def run(self) -> None:
         self._held = lifeline.find(self._lifeline)
         if self._is_enabled:
-            self._replication.expect_process()
+            self._expect()
             self._task = self._spawn("pipelines process", self._keep)
         else:
             self.end()
-            self._replication.no_process("pipelinesEnabled is false")
+            self._note_absence("pipelinesEnabled is false")
 
     async def _keep(self) -> None:
-        self._replication.watch(self._changed.set)
+        for one in self._declared:
+            one.watch(self._changed.set)
         try:
             await self._keep_one()
         finally:
-            self._replication.unwatch(self._changed.set)
+            for one in self._declared:
+                one.unwatch(self._changed.set)
+
+    def _expect(self) -> None:
+        for one in self._declared:
+            one.expect_process()
+
+    def _note_absence(self, reason: str, process: Process = Process.ABSENT) -> None:
+        for one in self._declared:
+            one.no_process(reason, process)
 
     async def _keep_one(self) -> None:
-        await self._wait_for_routes()
+        await self._wait_for_work()
         if find_spec("pyspark") is None:
             emit(PIPELINES_ENDED, reason=f"cannot be started: {NEEDS_SPARK}")
-            self._replication.no_process(NEEDS_SPARK, Process.NEEDS_SPARK)
+            self._note_absence(NEEDS_SPARK, Process.NEEDS_SPARK)
             return
         backoff = Backoff(PAUSE_FIRST_S, PAUSE_LAST_S)
         loop = asyncio.get_running_loop()
         while True:
-            self._replication.expect_process()
+            self._expect()
             started_s = loop.time()
             ended = await self._live()
             if loop.time() - started_s > _GOOD_S:
@@ -105,11 +120,11 @@ class PipelinesProcess:
             pause_s = backoff.next_s()
             what = f"{ended}; restarting in {pause_s:.0f} s"
             emit(PIPELINES_ENDED, reason=what)
-            self._replication.no_process(f"it {what}", Process.STARTING)
+            self._note_absence(f"it {what}", Process.STARTING)
             await asyncio.sleep(pause_s)
 
-    async def _wait_for_routes(self) -> None:
-        while not self._replication.is_expecting_routes():
+    async def _wait_for_work(self) -> None:
+        while not (self._replication.is_expecting_routes() or self._pipelines.is_expecting_runs()):
             self._changed.clear()
             await self._changed.wait()
 

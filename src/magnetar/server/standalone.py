@@ -254,6 +254,7 @@ def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> Pip
         server.broker.replication,
         words,
         folder,
+        pipelines=server.broker.pipelines,
         token=server.internal_token.text,
         is_enabled=settings.pipelinesEnabled,
         spark_log=spark_log,

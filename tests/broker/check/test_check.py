@@ -76,6 +76,7 @@ def test_a_healthy_folder_has_no_findings() -> None:
             ("partitioned", "persistent://acme/shop/split"),
         ),
         (keys.ROUTE, "away\0acme/shop", "route policy", ("routes", "away acme/shop")),
+        (keys.PIPELINE, "acme/shop/fix", "pipeline", ("pipelines", "acme/shop/fix")),
         (keys.DYNAMIC_SETTING, "maxConsumersPerTopic", "dynamic setting", ("dynamic settings", "maxConsumersPerTopic")),
     ],
 )

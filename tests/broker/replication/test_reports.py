@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magnetar.broker.replication.reports import ERROR_SHOWN_MS, HEARTBEAT_MAX_MS, LEAVING_MS, ReplicationReports
+from magnetar.broker.pipelines.presence import HEARTBEAT_MAX_MS, LEAVING_MS
+from magnetar.broker.replication.reports import ERROR_SHOWN_MS, ReplicationReports
 from magnetar.names import TopicName
 from magnetar.replication.model import (
     DeclaredRoute,
@@ -40,7 +41,7 @@ def receive(reports: ReplicationReports, *rows: Report, after_ms: int = 0) -> No
 
 def test_a_process_that_the_broker_starts_is_starting_until_it_reports() -> None:
     reports = ReplicationReports(START_MS)
-    reports.expect_process(START_MS + 5)
+    reports.presence.expect_process(START_MS + 5)
     assert state(reports, 300_000) == (State.STARTING, "the pipelines process is starting")
     assert status(reports, 300_000).since_ms == START_MS + 5
     receive(reports, after_ms=300_000)
@@ -54,12 +55,12 @@ def test_a_process_without_heartbeats_is_stopped_even_while_it_restarts() -> Non
     reports = ReplicationReports(START_MS)
     receive(reports, Report(TOPIC, "east", State.RUNNING))
     assert state(reports, 12_000) == (State.STOPPED, "no heartbeat from the pipelines process for 12 s")
-    reports.no_process("it ended with code 1; restarting in 2 s", START_MS + 12_000, Process.STARTING)
+    reports.presence.no_process("it ended with code 1; restarting in 2 s", START_MS + 12_000, Process.STARTING)
     assert state(reports, 12_000) == (
         State.STOPPED,
         "no heartbeat from the pipelines process for 12 s (it ended with code 1; restarting in 2 s)",
     )
-    reports.expect_process(START_MS + 13_000)
+    reports.presence.expect_process(START_MS + 13_000)
     again = "no heartbeat from the pipelines process for 13 s (the broker is starting it again)"
     assert state(reports, 13_000) == (State.STOPPED, again)
     assert status(reports, 13_000).process is Process.STARTING
@@ -68,11 +69,11 @@ def test_a_process_without_heartbeats_is_stopped_even_while_it_restarts() -> Non
 def test_a_process_that_ended_is_stopped_at_once() -> None:
     reports = ReplicationReports(START_MS)
     receive(reports, Report(TOPIC, "east", State.RUNNING))
-    reports.no_process("it ended with code -9; restarting in 1 s", START_MS + 1, Process.STARTING)
+    reports.presence.no_process("it ended with code -9; restarting in 1 s", START_MS + 1, Process.STARTING)
     gone = "the pipelines process is gone (it ended with code -9; restarting in 1 s)"
     assert state(reports, 1) == (State.STOPPED, gone)
     assert status(reports, 900).since_ms == START_MS + 1
-    reports.expect_process(START_MS + 1000)
+    reports.presence.expect_process(START_MS + 1000)
     assert state(reports, 1000) == (State.STOPPED, "the pipelines process is gone (the broker is starting it again)")
     assert status(reports, 1000).process is Process.STARTING
     reports.receive(Reports("p2", True, []), START_MS + 5000, lambda topic, remote: True)
@@ -83,10 +84,10 @@ def test_a_process_that_ended_is_stopped_at_once() -> None:
 def test_a_process_whose_connection_ended_is_stopped_at_once_whoever_started_it() -> None:
     reports = ReplicationReports(START_MS)
     receive(reports, Report(TOPIC, "east", State.RUNNING))
-    reports.process_left("another", START_MS + 1)
-    reports.process_left("", START_MS + 1)
+    reports.presence.process_left("another", START_MS + 1)
+    reports.presence.process_left("", START_MS + 1)
     assert state(reports, 1)[0] is State.RUNNING
-    reports.process_left("p1", START_MS + 1)
+    reports.presence.process_left("p1", START_MS + 1)
     assert state(reports, 1) == (State.STOPPED, "the pipelines process is gone")
     assert status(reports, 1).process is Process.ABSENT
     receive(reports, Report(TOPIC, "east", State.RUNNING), after_ms=LEAVING_MS)
@@ -116,7 +117,7 @@ def test_the_problem_goes_with_its_reason() -> None:
 
 def test_without_a_process_replication_is_stopped_with_the_reason() -> None:
     reports = ReplicationReports(START_MS)
-    reports.no_process("pipelinesEnabled is false", START_MS)
+    reports.presence.no_process("pipelinesEnabled is false", START_MS)
     assert state(reports) == (State.STOPPED, "no pipelines process: pipelinesEnabled is false")
 
 
@@ -128,14 +129,14 @@ def test_an_external_process_has_the_time_of_a_heartbeat_to_report() -> None:
 
 def test_a_paused_route_is_paused_before_the_process_has_started() -> None:
     reports = ReplicationReports(START_MS)
-    reports.expect_process(START_MS)
+    reports.presence.expect_process(START_MS)
     paused = DeclaredRoute(TOPIC, 0, "east", RoutePolicy(paused=True))
     assert status(reports, route=paused).state is State.PAUSED
 
 
 def test_gr4_the_state_of_the_remote_topic_is_shown_before_the_first_report() -> None:
     reports = ReplicationReports(START_MS)
-    reports.expect_process(START_MS)
+    reports.presence.expect_process(START_MS)
     missing = decide_remote(0, None, creates=False, mismatch=Mismatch.PIP370)
     reports.remote_topic_checked(TOPIC, "east", missing, START_MS + 1)
     reports.remote_topic_checked(TOPIC, "east", missing, START_MS + 9)
@@ -152,7 +153,7 @@ def test_gr4_the_state_of_the_remote_topic_is_shown_before_the_first_report() ->
 
 def test_gr4_a_mismatch_holds_for_the_partitions_that_it_leaves_out() -> None:
     reports = ReplicationReports(START_MS)
-    reports.expect_process(START_MS)
+    reports.presence.expect_process(START_MS)
     reports.remote_topic_checked(TOPIC, "east", decide_remote(3, 2, creates=True, mismatch=Mismatch.PIP370), START_MS)
     found = [status(reports, route=PARTITIONED, topic=f"{TOPIC}-partition-{index}").state for index in range(3)]
     assert found == [State.STARTING, State.STARTING, State.MISMATCH]
@@ -160,7 +161,7 @@ def test_gr4_a_mismatch_holds_for_the_partitions_that_it_leaves_out() -> None:
 
 def test_checks_of_deleted_routes_are_dropped() -> None:
     reports = ReplicationReports(START_MS)
-    reports.expect_process(START_MS)
+    reports.presence.expect_process(START_MS)
     reports.remote_topic_checked(TOPIC, "east", Decision(State.UNREACHABLE, "no route"), START_MS)
     reports.retain(lambda topic, remote: True, lambda topic, remote: True)
     assert state(reports)[0] is State.UNREACHABLE

@@ -213,6 +213,8 @@ async def delete(call: Call) -> None:
         )
     if not force and _topics_to_delete(call.broker, namespace):
         raise Conflict("Cannot delete non empty namespace")
+    if not force and (lasting := call.broker.pipelines.lasting_in(namespace)):
+        raise Conflict(f"namespace {namespace} has pipeline {lasting.name}, which is not over: cancel it first")
     await delete_with_topics(call.broker, namespace)
 
 

@@ -14,12 +14,13 @@ import msgspec
 from msgspec import UNSET
 
 from magnetar.access.needs import Need, Right, right_on_namespace, right_on_topic
-from magnetar.admin.http.errors import BadRequest, ClusterNotFound, TooManyWaiting
+from magnetar.admin.http.errors import BadRequest, ClusterNotFound
+from magnetar.admin.http.long_poll import wait_for_change
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.needs import TENANT_ADMIN, Needs
 from magnetar.admin.stats.internal import InternalStats, internal_stats
-from magnetar.bounds import CURSOR_TOPICS, LONG_POLL, LONG_POLLS
+from magnetar.bounds import CURSOR_TOPICS
 from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.broker.schema.definition import field_names, value_definition
 from magnetar.broker.schema.registry import schema_id
@@ -31,10 +32,7 @@ from magnetar.replication.route import check_masks, check_rename
 from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
 from magnetar.replication.topic_template import clashes, remote_topic, tenant_in
 
-WAIT_MS_MAX = LONG_POLL.limit
 TOPICS_MAX = CURSOR_TOPICS.limit
-COALESCED_S = 0.02
-"""Changes come in bursts: a waiting client receives those that follow within this time in one reply."""
 
 _topics = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=TOPICS_MAX)])
 _reports = msgspec.json.Decoder(Reports)
@@ -58,20 +56,8 @@ async def declaration(call: Call) -> Declaration:
 
     A pipelines process names itself with `pipeline`: if its connection ends while it waits, it is gone.
     """
-    replication, after = call.broker.replication, call.query.get("after", "")
-    timeout_ms = call.number("timeoutMs", 0, WAIT_MS_MAX, default=30_000)
-    if after == replication.version and timeout_ms:
-        alarm = call.alarm()
-        if not replication.watch(alarm.ring):
-            raise TooManyWaiting(f"{LONG_POLLS.limit} requests wait for the declaration already")
-        try:
-            if not await alarm.wait(timeout_ms / 1000):
-                replication.process_left(call.query.get("pipeline", ""))
-            elif after != replication.version:
-                await call.alarm().wait(COALESCED_S)
-        finally:
-            replication.unwatch(alarm.ring)
-    return replication.declaration()
+    await wait_for_change(call, call.broker.replication)
+    return call.broker.replication.declaration()
 
 
 def report(call: Call) -> None:

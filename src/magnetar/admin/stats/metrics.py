@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, StreamingResponse
 
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.stats import broker_metrics, replication_metrics
+from magnetar.admin.stats import broker_metrics, pipeline_metrics, replication_metrics
 from magnetar.admin.stats.dead_letters import oldest_age_s, origin_of
 from magnetar.admin.stats.exposition import CONTENT_TYPE, heading, label
 from magnetar.admin.stats.topic import backlog_size, storage_size
@@ -312,6 +312,7 @@ async def _text(broker: Broker, readings: Mapping[str, Reading]) -> AsyncIterato
         await time_slice.checkpoint()
     yield _counted(broker, cluster)
     yield "".join(broker_metrics.lines(readings, cluster))
+    yield "".join(pipeline_metrics.lines(broker, cluster))
     for family in FAMILIES:
         lines: list[str] = []
         for line in _lines_of(family, broker, cluster, topics, labels):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.access.decision import Permissions
+from magnetar.access.principal import Author
 from magnetar.broker.catalog import permissions
 from magnetar.names import TopicName
 
@@ -41,3 +42,6 @@ class AccessView:
     def subscription_auth_mode(self, namespace: str) -> str:
         kept = self._catalog.namespaces.get(namespace)
         return "" if kept is None else kept.overrides.subscription_auth_mode or ""
+
+    def pipeline_authors(self, tenant: str) -> Sequence[Author]:
+        return self._catalog.pipeline_authors(tenant)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.access.principal import Author
 from magnetar.bounds import PARTITIONS
 from magnetar.broker import keys
 from magnetar.broker.catalog import record, stored
@@ -170,6 +171,7 @@ class Catalog:
         batch.delete(keys.named(keys.NAMESPACE, namespace))
         self._broker.schemas.forget_namespace(namespace, batch)
         self._broker.replication.forget_routes(scope=namespace)
+        self._broker.pipelines.forget_namespace(namespace)
         self._broker.authorization.changed(namespace.partition("/")[0])
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
@@ -187,6 +189,10 @@ class Catalog:
                 self._broker.replication.targets_changed(self.topics_of[namespace])
         if before is not None and before.access != namespace_record.access:
             self._broker.authorization.changed(namespace.partition("/")[0])
+
+    def pipeline_authors(self, tenant: str) -> list[Author]:
+        """The roles on whose behalf declared pipelines work in a tenant."""
+        return self._broker.pipelines.authors(tenant)
 
     # -- policies
 

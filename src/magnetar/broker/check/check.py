@@ -21,6 +21,7 @@ _KINDS = (
     keys.TENANT,
     keys.DYNAMIC_SETTING,
     keys.CLUSTER,
+    keys.PIPELINE,
     keys.NAMESPACE,
     keys.PARTITIONED,
     keys.PULSAR_REPLICATED,
@@ -53,6 +54,7 @@ class DataCheck:
         yield from records.topics(self._all(keys.TOPIC), found)
         yield from records.partitioned(self._all(keys.PARTITIONED), found)
         yield from records.route_policies(self._all(keys.ROUTE))
+        yield from records.pipelines(self._all(keys.PIPELINE), found)
         yield from records.schemas(self._all(keys.SCHEMA))
         yield from records.dynamic_settings(self._all(keys.DYNAMIC_SETTING))
         with_entries: set[int] = set()

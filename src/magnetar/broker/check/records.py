@@ -1,4 +1,4 @@
-"""The check of catalog records: clusters, tenants, namespaces, topics, schemas, route policies, dynamic settings.
+"""The check of catalog records: from clusters to topics, then schemas, routes, pipelines and dynamic settings.
 
 Owns what takes the place of a record that cannot be read, such that nothing is deleted, copied or forgotten because of
 it: policies that keep every message, routes that are paused.
@@ -25,6 +25,7 @@ from magnetar.broker.catalog.stored import keeping_everything
 from magnetar.broker.check.finding import Finding, delete, put, shown_key
 from magnetar.broker.check.inventory import CheckedTopic, Inventory
 from magnetar.broker.damage_list import id_in
+from magnetar.broker.pipelines import stored
 from magnetar.broker.replication.route_policies import decode_parts, encode_parts
 from magnetar.broker.schema.registry import VersionRecord
 from magnetar.errors import InvalidName, MagnetarError
@@ -279,6 +280,27 @@ def route_policies(rows: Rows) -> Iterator[Finding]:
                 key=key,
                 changes=(put(key, encode_parts(RouteParts(paused=True))),),
             )
+
+
+def pipelines(rows: Rows, inventory: Inventory) -> Iterator[Finding]:
+    for key, value in rows:
+        try:
+            namespace, _, name = key[1:].decode().rpartition("/")
+            parse_namespace(namespace)
+            check_entity("pipeline", name)
+        except UNREADABLE as error:
+            yield _without_name("pipeline", key, error)
+            continue
+        what = ""
+        if namespace not in inventory.namespaces:
+            what = f"there is no namespace {namespace}"
+        try:
+            inventory.saw(stored.checked(f"{namespace}/{name}", value).id)
+        except UNREADABLE as error:
+            what = reason_of(error)
+        if what:
+            repair = "export and delete it: what it did is in its topics"
+            yield Finding("pipeline", f"{namespace}/{name}", what, repair, key=key, changes=(delete(key),))
 
 
 def schemas(rows: Rows) -> Iterator[Finding]:

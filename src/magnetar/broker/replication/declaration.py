@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from magnetar.bounds import LONG_POLLS
 from magnetar.broker.catalog.policies import Policies
+from magnetar.broker.pipelines.watchers import Watcher, Watchers
 from magnetar.broker.replication.remote_clusters import address_of
 from magnetar.broker.replication.reports import ReplicationReports
 from magnetar.broker.replication.route_policies import RoutePolicies, topic_scope
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
 
 _TOPICS_PER_TURN = 200
-_OWN_WATCHERS = 2  # of the server: they come first
 
 LATE_S = 5.0
 """A route whose oldest message waits longer than this is not running, whatever was reported before it was published."""
@@ -58,7 +57,7 @@ class DeclaredRoutes:
         self._addresses: dict[str, ClusterAddress] = {}
         self._addresses_count = 0
         self._are_addresses_old = True
-        self._watchers: dict[Callable[[], None], None] = {}
+        self._watchers = Watchers(lambda watcher: self._guarded("all topics", watcher))
         self.reports = ReplicationReports(self._started_ms)
 
     def load(self) -> None:
@@ -192,18 +191,12 @@ class DeclaredRoutes:
 
     # -- changes
 
-    def watch(self, watcher: Callable[[], None]) -> bool:
-        """Calls `watcher` after every change, until `unwatch`. It must not change anything itself.
+    def watch(self, watcher: Watcher) -> bool:
+        """See `Watchers`."""
+        return self._watchers.add(watcher)
 
-        False if there are as many as there may be.
-        """
-        if len(self._watchers) >= LONG_POLLS.limit + _OWN_WATCHERS:
-            return False
-        self._watchers[watcher] = None
-        return True
-
-    def unwatch(self, watcher: Callable[[], None]) -> None:
-        self._watchers.pop(watcher, None)
+    def unwatch(self, watcher: Watcher) -> None:
+        self._watchers.remove(watcher)
 
     def clusters_changed(self) -> None:
         self._are_addresses_old = True
@@ -265,8 +258,7 @@ class DeclaredRoutes:
     def _notify(self) -> None:
         self._count += 1
         self._declaration = None
-        for watcher in list(self._watchers):
-            self._guarded("all topics", watcher)
+        self._watchers.notify()
 
     def _row_topic(self, name: TopicName) -> str:
         """The topic of a row: the partitioned topic, unless this is a partition without one."""
@@ -395,13 +387,13 @@ class DeclaredRoutes:
 
     def expect_process(self) -> None:
         """The broker is starting a pipelines process."""
-        self.reports.expect_process(self._broker.now_ms())
+        self.reports.presence.expect_process(self._broker.now_ms())
 
     def no_process(self, reason: str, process: Process = Process.ABSENT) -> None:
-        self.reports.no_process(reason, self._broker.now_ms(), process)
+        self.reports.presence.no_process(reason, self._broker.now_ms(), process)
 
     def process_left(self, pipeline: str) -> None:
-        self.reports.process_left(pipeline, self._broker.now_ms())
+        self.reports.presence.process_left(pipeline, self._broker.now_ms())
 
     def remote_topic_checked(self, topic: str, remote: str, decision: Decision) -> None:
         """The server checked, created or grew the remote topic of a route."""

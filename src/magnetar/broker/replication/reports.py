@@ -9,16 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from magnetar.broker.pipelines.presence import ProcessPresence
 from magnetar.broker.rates import Rates
 from magnetar.names import TopicName
-from magnetar.replication.model import DeclaredRoute, Problem, Process, Report, Reports, State, Status
+from magnetar.replication.model import DeclaredRoute, Problem, Report, Reports, State, Status
 from magnetar.replication.partitions import Decision
-
-HEARTBEAT_MAX_MS = 10_000
-"""A pipelines process without a report for this long counts as gone."""
-
-LEAVING_MS = 1000
-"""A report of a process that left, within this time, was sent before."""
 
 ERROR_SHOWN_MS = 600_000
 """An error that is over is shown for this long."""
@@ -53,40 +48,13 @@ class ReplicationReports:
         self._remote_topics: dict[tuple[str, str], tuple[Decision, int]] = {}  # by route, with the time of the check
         self._paused_ms: dict[tuple[str, str], int] = {}  # by route scope; unknown after a restart
         self._started_ms = now_ms
-        self._heartbeat_ms: int | None = None
-        self._pipeline = ""
-        self._pipeline_ms = now_ms  # first report of the present pipelines process
-        self._expected_ms: int | None = None  # when the broker began to start a process
-        self._left_ms: int | None = None  # when the present process ended, where the broker noticed
-        self._absence = ""  # why there is no process, where the broker knows
-        self._absent = Process.ABSENT
+        self.presence = ProcessPresence(now_ms)
 
     # -- the pipelines process
 
-    def expect_process(self, now_ms: int) -> None:
-        """The broker is starting a pipelines process."""
-        self._expected_ms, self._absence, self._absent = now_ms, "", Process.STARTING
-
-    def no_process(self, reason: str, now_ms: int, process: Process = Process.ABSENT) -> None:
-        """There is no pipelines process, for a reason that the broker knows. Another one, which somebody else started,
-        is known again by its next report."""
-        self._expected_ms, self._absence, self._absent = None, reason, process
-        if self.has_heartbeat(now_ms):
-            self._left_ms = now_ms
-
-    def process_left(self, pipeline: str, now_ms: int) -> None:
-        """The connection of a pipelines process ended."""
-        if pipeline == self._pipeline and self.has_heartbeat(now_ms):
-            self._left_ms = now_ms
-
     def receive(self, reports: Reports, now_ms: int, is_declared: Callable[[str, str], bool]) -> None:
         """Keeps the reports on declared routes and drops the others."""
-        is_same = reports.pipeline == self._pipeline
-        if not (is_same and self._left_ms is not None and now_ms - self._left_ms < LEAVING_MS):
-            if not is_same or not self.has_heartbeat(now_ms):
-                self._pipeline, self._pipeline_ms = reports.pipeline, now_ms
-            self._heartbeat_ms, self._left_ms, self._expected_ms = now_ms, None, None
-            self._absence, self._absent = "", Process.ABSENT
+        self.presence.heartbeat(reports.pipeline, now_ms)
         reported = {(row.topic, row.remote): row for row in reports.rows if is_declared(row.topic, row.remote)}
         if reports.is_all:
             self._rows = {key: row for key, row in self._rows.items() if key in reported}
@@ -97,14 +65,6 @@ class ReplicationReports:
                 self._rows[key] = _Row(reports.pipeline, report)
             else:
                 known.update(reports.pipeline, report)
-
-    def has_heartbeat(self, now_ms: int) -> bool:
-        if self._heartbeat_ms is None or self._left_ms is not None:
-            return False
-        return now_ms - self._heartbeat_ms <= HEARTBEAT_MAX_MS  # a clock that was set back is no silence
-
-    def process(self, now_ms: int) -> Process:
-        return Process.REPORTING if self.has_heartbeat(now_ms) else self._absent
 
     # -- what the broker itself knows
 
@@ -144,7 +104,7 @@ class ReplicationReports:
             state=state,
             reason=reason,
             since_ms=since_ms,
-            process=self.process(now_ms),
+            process=self.presence.process(now_ms),
             last_error="",
             last_error_ms=0,
             backlog=0,
@@ -167,7 +127,7 @@ class ReplicationReports:
     def _state(
         self, row: _Row | None, name: TopicName, route: DeclaredRoute, paused_scope: str, now_ms: int
     ) -> tuple[State, str, int]:
-        if not self.has_heartbeat(now_ms) and (stopped := self._stopped(now_ms)):
+        if not self.presence.has_heartbeat(now_ms) and (stopped := self.presence.why_stopped(now_ms)):
             return State.STOPPED, *stopped
         if route.policy.paused:
             since_ms = self._paused_ms.get((route.remote, paused_scope), self._started_ms)
@@ -177,26 +137,4 @@ class ReplicationReports:
         checked, checked_ms = self._remote_topics.get((route.topic, route.remote), (None, 0))
         if checked is not None and not checked.copies(name.partition):
             return checked.state, checked.reason, checked_ms
-        return State.STARTING, *self._starting()
-
-    def _stopped(self, now_ms: int) -> tuple[str, int] | None:
-        """Without a heartbeat: why nothing is replicated, and since when; None if a process is expected to report."""
-        if self._heartbeat_ms is not None:
-            again = "the broker is starting it again" if self._expected_ms is not None else ""
-            known = f" ({self._absence or again})" if self._absence or again else ""
-            if self._left_ms is not None:
-                return f"the pipelines process is gone{known}", self._left_ms
-            silent_s = (now_ms - self._heartbeat_ms) // 1000
-            return f"no heartbeat from the pipelines process for {silent_s} s{known}", self._heartbeat_ms
-        if self._absence:
-            return f"no pipelines process: {self._absence}", self._started_ms
-        if self._expected_ms is None and now_ms - self._started_ms > HEARTBEAT_MAX_MS:
-            return "no pipelines process has reported since the broker started", self._started_ms
-        return None
-
-    def _starting(self) -> tuple[str, int]:
-        if self._heartbeat_ms is not None:
-            return "the pipelines process has not reported this topic yet", self._pipeline_ms
-        if self._expected_ms is not None:
-            return "the pipelines process is starting", self._expected_ms
-        return "no pipelines process has reported yet", self._started_ms
+        return State.STARTING, *self.presence.why_unknown("this topic")

@@ -1,29 +1,41 @@
-"""`magnetar pipelines`: runs the process that replicates, on any machine that reaches both clusters.
+"""`magnetar pipelines …`: declared pipelines; without a command, runs the pipelines process.
 
-Either for a Magnetar broker, which declares its routes, or between any clusters, given by options.
+The process runs on any machine that reaches the clusters: for a Magnetar broker, which declares its routes and
+pipelines, or between any clusters, given by options.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from magnetar.cli.argument import Force, Namespace, NamespaceName, parse_namespace_name
+from magnetar.cli.command import CommandGroup, CommandHelp
+from magnetar.cli.help import PlainCommand
 from magnetar.cli.login.login import Login, token_of
 from magnetar.cli.login.options import with_login
+from magnetar.cli.output import Done, Output, Page, Table
 from magnetar.cli.replication.route import parse_mask
-from magnetar.cli.rest import checked_url
+from magnetar.cli.rest import Rest, checked_url
+from magnetar.cli.views.pipelines import pipeline_page, pipelines_table, runs_table
 from magnetar.errors import InvalidSetting
 from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
 from magnetar.replication.route import check_policy
 
 if TYPE_CHECKING:
     from magnetar.client import Security
-    from magnetar.pipelines.service import Verb
     from magnetar.pipelines.replicate.sources import Selection
+    from magnetar.pipelines.service import Verb
+
+group = CommandGroup(
+    "pipelines", "Manage declared pipelines; without a command, run the pipelines process.", default="run"
+)
 
 _CLUSTER = "standalone"
 _REMOTE_TOKEN = "MAGNETAR_REMOTE_TOKEN"
@@ -108,6 +120,8 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The name of the pipeline.")]
+
 Level = Annotated[
     LogLevel, typer.Option("--log-level", envvar="MAGNETAR_LOG_LEVEL", help="The least important lines to log.")
 ]
@@ -137,10 +151,11 @@ def pipelines(
     log_level: Level = LogLevel.INFO,
     log_format: Format = LogFormat.TEXT,
 ) -> int:
-    """Copy topics to other clusters until stopped.
+    """Run the pipelines process until stopped.
 
     A Magnetar broker starts this process itself (setting pipelinesEnabled) and
-    declares the topics to copy; any other cluster needs --from, --to, --topics.
+    declares the topics to copy and the pipelines to run; topics of any other
+    cluster are copied with --from, --to, --topics.
     """
     if from_ is None:
         _check_unset(
@@ -265,3 +280,102 @@ def _remote(word: str, token: str | None, trust_certs: str | None) -> tuple[str,
         broker_client_tls_enabled=is_tls,
         broker_client_trust_certs_file_path=trust_certs or "",
     )
+
+
+# -- declared pipelines
+
+group.app.command("run", cls=PlainCommand)(pipelines)
+_own = list(inspect.signature(inspect.unwrap(pipelines), eval_str=True).parameters.values())[1:]
+group.commands.append(CommandHelp("run", inspect.getdoc(pipelines) or "", tuple(_own)))
+
+
+@group.command("list")
+def list_pipelines(
+    rest: Rest,
+    namespace: Annotated[
+        NamespaceName | None,
+        typer.Argument(
+            metavar="NAMESPACE",
+            parser=parse_namespace_name,
+            help="Only those of this namespace.",
+            show_default="all that you administer",
+        ),
+    ] = None,
+) -> Table:
+    """List declared pipelines with their state, progress, rate and time left."""
+    where = () if namespace is None else tuple(namespace)
+    none = "no pipelines are declared" + (f" in {namespace}" if namespace else "")
+    return pipelines_table(rest.get("pipelines", *where), none)
+
+
+@group.command("show")
+def show(rest: Rest, namespace: Namespace, pipeline: Name) -> Page:
+    """Show a pipeline: its state and why, its progress, its spec."""
+    return pipeline_page(rest.get(*_path(namespace, pipeline)))
+
+
+@group.command("declare")
+def declare(
+    rest: Rest,
+    namespace: Namespace,
+    pipeline: Name,
+    verb: Annotated[str, typer.Argument(metavar="VERB", help="The verb: redrive, process or archive.")],
+    spec: Annotated[str, typer.Option("--spec", metavar="JSON|@FILE", help="The spec of the verb, as a JSON object.")],
+    paused: Annotated[bool, typer.Option("--paused", help="Begin only when it is resumed.")] = False,
+) -> Output:
+    """Declare a pipeline in the broker, whose pipelines process runs it."""
+    body = {"verb": verb, "spec": _json_object(spec), "paused": paused}
+    return pipeline_page(rest.put(*_path(namespace, pipeline), body=body))
+
+
+@group.command("pause")
+def pause(rest: Rest, namespace: Namespace, pipeline: Name) -> Done:
+    """Pause a pipeline: it ends at a point from which it continues."""
+    rest.post(*_path(namespace, pipeline, "pause"))
+    return Done(f"pausing {namespace}/{pipeline}")
+
+
+@group.command("resume")
+def resume(rest: Rest, namespace: Namespace, pipeline: Name) -> Done:
+    """Resume a paused pipeline, or run one again that is over."""
+    rest.post(*_path(namespace, pipeline, "resume"))
+    return Done(f"resumed {namespace}/{pipeline}")
+
+
+@group.command("cancel")
+def cancel(rest: Rest, namespace: Namespace, pipeline: Name) -> Done:
+    """Cancel a pipeline: what it has not done stays as it is."""
+    rest.post(*_path(namespace, pipeline, "cancel"))
+    return Done(f"cancelling {namespace}/{pipeline}")
+
+
+@group.command("delete")
+def delete(rest: Rest, namespace: Namespace, pipeline: Name, force: Force = False) -> Done:
+    """Delete a pipeline that is over; with --force also one that runs."""
+    rest.delete(*_path(namespace, pipeline), query={"force": str(force).lower()})
+    return Done(f"deleted {namespace}/{pipeline}")
+
+
+@group.command("runs")
+def runs(rest: Rest, namespace: Namespace, pipeline: Name) -> Table:
+    """List the last runs of a pipeline that are over."""
+    return runs_table(rest.get(*_path(namespace, pipeline, "runs")), f"{namespace}/{pipeline}")
+
+
+def _path(namespace: NamespaceName, pipeline: str, *rest: str) -> tuple[str, ...]:
+    return ("pipelines", namespace.tenant, namespace.namespace, pipeline, *rest)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSetting(f"--spec {text}: {error}") from error
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InvalidSetting(f"--spec is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise InvalidSetting("--spec is not a JSON object")
+    return found

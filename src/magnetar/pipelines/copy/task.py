@@ -1,4 +1,4 @@
-"""The task that copies, which Spark's Python workers import by reference (see `pipelines.task`)."""
+"""The task that copies, which Spark's Python workers import by reference (see `pipelines.worker_daemon`)."""
 
 from __future__ import annotations
 

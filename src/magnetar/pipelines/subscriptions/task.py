@@ -1,4 +1,4 @@
-"""The task of replicated subscriptions, which Spark's Python workers import by reference (see `pipelines.task`)."""
+"""The task of replicated subscriptions, which Spark's Python workers import (see `pipelines.worker_daemon`)."""
 
 from __future__ import annotations
 

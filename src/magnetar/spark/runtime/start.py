@@ -84,6 +84,15 @@ def context(
     return started
 
 
+def session_on(running: SparkContext) -> SparkSession:
+    """A session with `format("pulsar")` on a running `context`, with views and settings of its own."""
+    local_filesystem.install(SparkContext._jvm)
+    spark = SparkSession.builder.getOrCreate().newSession()  # on the only context of this process
+    if not _is_local(running.master or "") or find_spec("pyspark_pulsar") is None:
+        _register(spark)  # as in `_start`
+    return spark
+
+
 def register(spark: SparkSession) -> None:
     """Registers `format("pulsar")` with a session that was created elsewhere.
 
