@@ -282,3 +282,13 @@ Actions = Annotated[
     Any,  # a list: Typer would otherwise take its items one by one
     typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Some of {', '.join(Action)}."),
 ]
+
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--service-url",
+        metavar="URL",
+        help="The binary address, pulsar://host:6650; MAGNETAR_SERVICE_URL.",
+        show_default="found by a lookup at --url",
+    ),
+]

@@ -12,7 +12,7 @@ every client. Knows neither topics nor how a dead letter is written (see `stamp`
     DEATH_FINGERPRINT                                  trace, and what they have in common with those of the same cause
     DEATH_BATCH_SIZE                                   of the batch, if the message failed only together with it
     DEATH_HISTORY                                      JSON: every failure of the message so far, the latest last
-    REDRIVE_GENERATION, REDRIVE_SUBSCRIPTION           of a redriven message: how often it was, and for which subscription
+    REDRIVE_GENERATION, REDRIVE_SUBSCRIPTION           how often it was redriven, and for which subscription
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -143,19 +144,40 @@ def read_origin(properties: Mapping[str, str]) -> Origin | None:
 def read_info(properties: Mapping[str, str], dead_letter_topic: TopicName) -> DeadLetterInfo:
     """The subscription is taken from the name of the topic if the properties lack it."""
     topic, message_id = properties.get(REAL_TOPIC), _message_id(properties)
-    is_of_client = bool(topic or message_id)
     return DeadLetterInfo(
-        reason=_cut(properties.get(DEATH_REASON)) or (BY_CLIENT if is_of_client else UNKNOWN),
+        reason=read_reason(properties),
         description=_cut(properties.get(DEATH_DESCRIPTION)),
         origin_topic=_cut(topic),
-        origin_subscription=_cut(properties.get(REAL_SUBSCRIPTION)) or _subscription_in(dead_letter_topic, topic),
+        origin_subscription=read_subscription(properties, dead_letter_topic),
         origin_message_id=message_id,
-        count=_count(properties),
+        count=read_count(properties),
         consumer=_cut(properties.get(DEATH_CONSUMER)),
         consumer_address=_cut(properties.get(DEATH_CONSUMER_ADDRESS)),
         client_version=_cut(properties.get(DEATH_CLIENT_VERSION)),
         error=(properties.get(DEATH_ERROR) or "")[:ERROR_MAX] or None,
     )
+
+
+def read_reason(properties: Mapping[str, str]) -> str:
+    """The reason alone, which is quicker than `read_info`."""
+    reason = _cut(properties.get(DEATH_REASON))
+    return reason or (BY_CLIENT if properties.get(REAL_TOPIC) or _id_text(properties) else UNKNOWN)
+
+
+def read_subscription(properties: Mapping[str, str], dead_letter_topic: TopicName) -> str | None:
+    """The origin subscription alone."""
+    return _cut(properties.get(REAL_SUBSCRIPTION)) or _subscription_in(
+        dead_letter_topic, _cut(properties.get(REAL_TOPIC))
+    )
+
+
+def read_count(properties: Mapping[str, str]) -> int | None:
+    """The number of failed deliveries alone."""
+    history = read_history(properties) if DEATH_HISTORY in properties else []
+    if history:
+        return history[-1].count
+    text = properties.get(RECONSUMETIMES, "")
+    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def parse_message_id(text: str) -> tuple[int, int, int] | None:
@@ -182,6 +204,7 @@ def _message_id(properties: Mapping[str, str]) -> str | None:
     return f"{match[1]}:{match[2]}:{match[3]}{batch}"
 
 
+@lru_cache(maxsize=256)
 def _subscription_in(dead_letter_topic: TopicName, topic: str | None) -> str | None:
     """The middle of `{topic}-{subscription}-DLQ`."""
     if not topic:
@@ -194,14 +217,6 @@ def _subscription_in(dead_letter_topic: TopicName, topic: str | None) -> str | N
     if not full.startswith(start) or not full.endswith(DEAD_LETTER_SUFFIX):
         return None
     return full[len(start) : -len(DEAD_LETTER_SUFFIX)] or None
-
-
-def _count(properties: Mapping[str, str]) -> int | None:
-    history = read_history(properties)
-    if history:
-        return history[-1].count
-    text = properties.get(RECONSUMETIMES, "")
-    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def _cut(text: str | None) -> str | None:

@@ -18,6 +18,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
 from struct import Struct, error
 from typing import Any
 
@@ -30,6 +31,7 @@ VALUES_MAX = DECODED_VALUES.limit
 """Values in one Avro payload: a few bytes may claim any number of nulls."""
 
 _DEPTH_MAX = 100
+_DEFINITIONS_KEPT = 64
 _DECIMAL_MAX = 1024  # bytes, and digits after the point
 _PARSING_INFO = "__PARSING_INFO__"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -72,7 +74,7 @@ def _part(part: Part, payload: bytes | None) -> Any:
 
 def _single(schema: Schema, payload: bytes) -> Any:
     if schema.type is SchemaType.AVRO:
-        return _Avro(payload).whole(parse_definition(schema.data))
+        return _Avro(payload).whole(_definition(schema.data))
     if schema.type is SchemaType.JSON:
         return json.loads(payload)
     if schema.type is SchemaType.PROTOBUF_NATIVE:
@@ -80,6 +82,11 @@ def _single(schema: Schema, payload: bytes) -> Any:
     if schema.type is SchemaType.PROTOBUF:
         return _protobuf(_described_files(schema.properties), payload)
     return _primitive(schema.type, payload)
+
+
+@lru_cache(maxsize=_DEFINITIONS_KEPT)
+def _definition(data: bytes) -> AvroType:
+    return parse_definition(data)
 
 
 # -- primitives

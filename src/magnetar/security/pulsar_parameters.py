@@ -6,14 +6,19 @@ Owns their spellings in every client and tool of Pulsar. No error has a paramete
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from magnetar.client.errors import InvalidArgument, NotSupported
 from magnetar.security.oauth2 import OAuth2
+
+if TYPE_CHECKING:
+    from magnetar.security.credentials import Security
 
 
 def settings_of(parameters: Mapping[str, object]) -> dict[str, Any]:
@@ -82,6 +87,33 @@ def token_settings(text: str, what: str = "authParams") -> dict[str, str]:
             raise InvalidArgument(f'{what} is JSON, but not of the form {{"token": "…"}}')
         return {"token": token}
     return {"token": text}
+
+
+def parameters_of(security: Security) -> dict[str, str]:
+    """The parameters that stand for these settings, with the token that is valid now. They contain secrets."""
+    files = {"tlsTrustCertsFilePath": security.trust_certs_file, "tlsCertificateFilePath": security.certificate_file}
+    files["tlsKeyFilePath"] = security.key_file
+    found = {name: os.fspath(file) for name, file in files.items() if file is not None}
+    if security.allow_insecure:
+        found["tlsAllowInsecureConnection"] = "true"
+    if not security.verify_hostname:
+        found["tlsHostnameVerificationEnable"] = "false"
+    plugin, text = _plugin_of(security)
+    return found | ({"authPluginClassName": plugin, "authParams": text} if plugin else {})
+
+
+def _plugin_of(security: Security) -> tuple[str, str]:
+    if security.username is not None:
+        login = {"username": security.username, "password": security.password}
+        return "basic", msgspec.json.encode(login).decode()
+    if security.oauth2 is not None:
+        key = security.oauth2
+        settings = {names[0]: getattr(key, setting) for setting, names in _OAUTH2.items() if getattr(key, setting)}
+        return "oauth2", msgspec.json.encode(settings).decode()
+    if security.token_file is not None:
+        return "token", Path(security.token_file).absolute().as_uri()
+    token = security.read_token()
+    return ("token", f"token:{token}") if token else ("", "")
 
 
 def _of_plugin(plugin: str, text: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""`magnetar deadletters …`: an overview of dead letter topics; list, count and show dead letters."""
+"""`magnetar deadletters …`: an overview of dead letter topics; list, count and show dead letters, query and purge them.
+
+The commands over many letters at once are in `cli.deadletters`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from magnetar.cli.argument import PUBLIC_DEFAULT, ReadNamespace, Topic, parse_subscription, parse_topic, whole
+from magnetar.cli.argument import (
+    PUBLIC_DEFAULT,
+    ReadNamespace,
+    ServiceUrl,
+    Topic,
+    parse_subscription,
+    parse_topic,
+    whole,
+)
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.nouns.messages import ServiceUrl
+from magnetar.cli.deadletters.purge import purge
+from magnetar.cli.deadletters.report import report
+from magnetar.cli.deadletters.sql import sql
 from magnetar.cli.output import Done, Page, Record, Table, counted
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Refused, Rest
@@ -20,8 +33,13 @@ from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 
 group = CommandGroup(
-    "deadletters", "Inspect dead letters: what failed, where, why and how often (read-only).", default="overview"
+    "deadletters", "Inspect dead letters: what failed, where, why and how often; purge them.", default="overview"
 )
+
+group.panel = "On Spark"
+for _command in (sql, report, purge):
+    group.command(_command.__name__)(_command)
+group.panel = "Commands"
 
 LIMIT_DEFAULT, OVERVIEW_LIMIT, LIMIT_MAX = 20, 100, 1000
 _NO_SUCH_PATH = (404, 405, 501)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from magnetar.cli.argument import Properties, Topic, parse_duration, parse_time, properties_of, whole
+from magnetar.cli.argument import Properties, ServiceUrl, Topic, parse_duration, parse_time, properties_of, whole
 from magnetar.cli.client import client_of
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Stream
@@ -27,16 +27,6 @@ group = CommandGroup("messages", "Publish and consume messages, peek at them, fo
 
 PEEK_DEFAULT = 10
 _CONSUME_QUEUE = 100
-
-ServiceUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--service-url",
-        metavar="URL",
-        help="The binary address, pulsar://host:6650; MAGNETAR_SERVICE_URL.",
-        show_default="found by a lookup at --url",
-    ),
-]
 
 
 RolePrefix = Annotated[

@@ -39,7 +39,7 @@ PREVIEW_MAX = 4096
 HTTP_NOT_FOUND, HTTP_REFUSED = 404, 412
 _NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
 _PATH = "deadLetters"
-_NAMED_MAX = 20
+NAMED_MAX = 20
 
 
 class NoSuchTopic(Refused):
@@ -143,7 +143,7 @@ class DeadLetters:
         first = next(self._read(None), None)
         if first is None or read_info(first.properties, self._topic).reason == UNKNOWN:
             found = dead_letter_topics_of(self._rest, self._topic)
-            names = f"its dead letter topics are {', '.join(found[:_NAMED_MAX])}" if found else "it has none"
+            names = f"its dead letter topics are {', '.join(found[:NAMED_MAX])}" if found else "it has none"
             raise Refused(HTTP_REFUSED, f"{self._topic.full} is not a dead letter topic: {names}")
 
     def _read_one(self, text: str) -> dict[str, Any]:

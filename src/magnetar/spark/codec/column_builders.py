@@ -222,7 +222,9 @@ def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> p
     return _per_entry(parts, [readable(part.metadata.replicated_from) or None for part in parts], type_)
 
 
-COLUMN_BUILDERS: dict[str, Callable[[list[EntryView], int, pa.DataType], pa.Array | None]] = {
+ColumnBuilder = Callable[[list[EntryView], int, pa.DataType], pa.Array | None]
+
+COLUMN_BUILDERS: dict[str, ColumnBuilder] = {
     "__key": keys_of,
     "__messageId": message_ids,
     "__messageIdText": _id_texts,

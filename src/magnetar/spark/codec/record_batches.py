@@ -7,7 +7,7 @@ the columns. Works on whole entries where possible (see `entry_view`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
@@ -15,7 +15,14 @@ import pyarrow as pa
 from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import MessageId
-from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, binary_column, keys_of, message_ids, version_of
+from magnetar.spark.codec.column_builders import (
+    COLUMN_BUILDERS,
+    ColumnBuilder,
+    binary_column,
+    keys_of,
+    message_ids,
+    version_of,
+)
 from magnetar.spark.codec.columns import VALUE, SourceColumns
 from magnetar.spark.codec.entry_view import EntryView, SingleMessage, UnreadableEntry, view_entry
 from magnetar.spark.errors import UnreadablePayload
@@ -68,13 +75,14 @@ class RowReader:
         decoder: Decoder | None = None,
         on_unreadable: OnUnreadable = "fail",
         earlier: Earlier | None = None,
+        builders: Mapping[str, ColumnBuilder] = COLUMN_BUILDERS,
     ) -> None:
         self._columns = columns
         self._decoder = decoder
         self._on_unreadable = on_unreadable
         self._earlier = earlier
         self._with_sequence_ids = "__sequenceId" in columns.names
-        self._builders = {name: COLUMN_BUILDERS[name] for name in columns.names if name in COLUMN_BUILDERS}
+        self._builders = {name: builders[name] for name in columns.names if name in builders}
         self._constants: dict[object, pa.Array] = {}
 
     def read(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[pa.RecordBatch]:

@@ -30,14 +30,14 @@ class PartitionLag(NamedTuple):
     seconds: float
 
 
-class Progress(Protocol):
+class RunningQuery(Protocol):
     """The part of a `StreamingQuery` that lag needs."""
 
     @property
     def lastProgress(self) -> Any: ...
 
 
-def lag(query: Progress, options: Mapping[str, str]) -> dict[str, PartitionLag]:
+def lag(query: RunningQuery, options: Mapping[str, str]) -> dict[str, PartitionLag]:
     """Lag by partition of the topics that a query reads; empty before its first micro-batch.
 
     `options` has the client options of the source, such as `service.url`; others are ignored.

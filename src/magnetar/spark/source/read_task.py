@@ -13,7 +13,7 @@ from magnetar.client.inline import InlineClient
 from magnetar.client.message import MessageId
 from magnetar.spark.clients import inline_client
 from magnetar.spark.codec.columns import SourceColumns
-from magnetar.spark.codec.record_batches import CHUNKS_BACK_MAX, RowReader
+from magnetar.spark.codec.record_batches import CHUNKS_BACK_MAX, Earlier, RowReader
 from magnetar.spark.codec.value_schema import ValueSchema
 from magnetar.spark.source.data_loss import DataLossReporter, messages_deleted, topic_deleted
 from magnetar.spark.source.entry_range import EntryRange
@@ -27,21 +27,26 @@ def read_range(
     options: SourceOptions, columns: SourceColumns, values: ValueSchema | None, span: EntryRange
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of a range, as its entries arrive."""
+    decoder = None if values is None else values.decoder(options.client, span.topic)
+    rows = RowReader(columns, decoder, options.on_unreadable, earlier_entries(options, span.topic))
+    yield from rows.read(entries_of(options, span), span)
+
+
+def earlier_entries(options: SourceOptions, topic: str) -> Earlier:
     client = inline_client(options.client)
 
     def earlier(before: MessageId) -> Iterator[list[Entry]]:
         """Searches this ledger only: the chunks of a message rarely span two."""
         first = MessageId(before.ledger_id, max(-1, before.entry_id - 1 - CHUNKS_BACK_MAX), before.partition)
         last = MessageId(before.ledger_id, before.entry_id - 1, before.partition)
-        return _entries(client, options, EntryRange(span.topic, first, last))
+        return _entries(client, options, EntryRange(topic, first, last))
 
-    decoder = None if values is None else values.decoder(options.client, span.topic)
-    rows = RowReader(columns, decoder, options.on_unreadable, earlier)
-    yield from rows.read(_complete(client, options, span), span)
+    return earlier
 
 
-def _complete(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
+def entries_of(options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
     """The entries of a range; reports those deleted since it was planned."""
+    client = inline_client(options.client)
     data_loss = DataLossReporter(fail=options.fail_on_data_loss)
     is_first = True
     try:

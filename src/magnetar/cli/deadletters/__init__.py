@@ -1,0 +1,1 @@
+"""Commands over many dead letters at once, on Spark: SQL, the report, purge."""
