@@ -68,6 +68,9 @@ class Client:
     def topics(self, namespace: str, pattern: str | None = None) -> list[str]:
         return self._thread.run(self._client.topics(namespace, pattern))
 
+    def deduplicates(self, topic: str) -> bool | None:
+        return self._thread.run(self._client.deduplicates(topic))
+
     def schema(self, topic: str, version: bytes | None = None) -> Schema | None:
         return self._thread.run(self._client.schema(topic, version))
 

@@ -6,8 +6,9 @@ entries. Knows nothing of topics and connections; columns become bytes in `batch
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +22,7 @@ from magnetar.wire.compression import compress
 from magnetar.wire.entry import open_entry
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import build_blob, without_broker_entry
+from magnetar.wire.moves import MOVED
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,10 +52,11 @@ class BatchOptions:
 class _OpenEntry:
     """The entry being filled."""
 
-    __slots__ = ("bytes", "count", "first", "first_row", "last_sequence_id", "pieces")
+    __slots__ = ("bytes", "count", "first", "first_row", "ids", "last_sequence_id", "pieces")
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
+        self.ids: list[NDArray[np.int64]] = []
         self.count = 0
         self.bytes = 0
         self.first: EncodedRows | None = None
@@ -65,6 +68,7 @@ class _OpenEntry:
             self.first, self.first_row = rows, start
         piece = rows.payload(start, end)
         self.pieces.append(piece)
+        self.ids.append(rows.sequence_ids[start:end])
         self.bytes += len(piece)
         self.count += end - start
         self.last_sequence_id = int(rows.sequence_ids[end - 1])
@@ -73,13 +77,24 @@ class _OpenEntry:
 class EntryBuilder:
     """Builds the entries of one producer. Sequence ids never decrease from row to row.
 
-    Rows with the same sequence id stay in one entry: deduplication works on entries.
+    Rows with the same sequence id stay in one entry: deduplication works on entries. With `moved`, which names the
+    messages of sequence ids, the entries are moves: always batches, whose own properties no application sees.
     """
 
-    def __init__(self, producer_name: str, options: BatchOptions, schema_version: bytes | None = None) -> None:
+    def __init__(
+        self,
+        producer_name: str,
+        options: BatchOptions,
+        schema_version: bytes | None = None,
+        moved: Callable[[NDArray[np.int64]], str] | None = None,
+        *,
+        mixes_keys: bool = True,
+    ) -> None:
         self._producer_name = producer_name
         self._options = options
         self._schema_version = schema_version
+        self._moved = moved
+        self._mixes_keys = mixes_keys
         self._clock = SystemClock()
         self._open = _OpenEntry()
         self._last_sequence_id = -1
@@ -88,6 +103,9 @@ class EntryBuilder:
         """Adds rows, and yields the entries they complete."""
         for part, ids in _parts(rows, sequence_ids):
             encoded = EncodedRows(part, ids)
+            if self._moved is not None or not self._mixes_keys:
+                yield from self._add_runs(encoded, self._ends(part, ids))
+                continue
             if part.deliver_at_ms is None:
                 yield from self._add_run(encoded, 0, len(part))
                 continue
@@ -98,6 +116,25 @@ class EntryBuilder:
                 yield self._delayed(encoded, delayed)
                 start = delayed + 1
             yield from self._add_run(encoded, start, len(part))
+
+    def _add_runs(self, rows: EncodedRows, ends: list[int]) -> Iterator[BuiltEntry]:
+        """Runs of neighbours of which no two share an entry; neither does what is added next, if there can be more."""
+        is_open_ended = self._mixes_keys and rows.rows.deliver_at_ms is None
+        for start, end in pairwise([0, *ends, len(rows.rows)]):
+            yield from self._add_run(rows, start, end)
+            if end < len(rows.rows) or not is_open_ended:
+                yield from self.seal()
+
+    def _ends(self, rows: MessageRows, ids: NDArray[np.int64]) -> list[int]:
+        """Where an entry has to end: at another key or delivery time, but never between rows of the same id."""
+        differs = np.zeros(max(0, len(rows) - 1), np.bool_)
+        if rows.deliver_at_ms is not None:
+            differs |= np.diff(rows.deliver_at_ms) != 0 if self._moved is not None else True
+        if not self._mixes_keys and rows.keys is not None:
+            codes = rows.keys.dictionary_encode().indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            differs |= np.diff(codes) != 0
+        ends: list[int] = (np.flatnonzero(differs & (np.diff(ids) != 0)) + 1).tolist()
+        return ends
 
     def _delayed(self, rows: EncodedRows, row: int) -> BuiltEntry:
         """The delivery time applies to a whole entry, which therefore has one message."""
@@ -136,7 +173,7 @@ class EntryBuilder:
         open_, self._open = self._open, _OpenEntry()
         if open_.first is None:
             return
-        if open_.count == 1:  # one message is shorter without a batch
+        if open_.count == 1 and self._moved is None:  # one message is shorter without a batch
             yield self._single(open_.first, open_.first_row)
         else:
             yield self._batch(open_, open_.first)
@@ -148,6 +185,9 @@ class EntryBuilder:
         metadata = self._metadata(first.rows, open_.first_row, first_id)
         metadata.num_messages_in_batch = open_.count
         metadata.highest_sequence_id = open_.last_sequence_id
+        if self._moved is not None:
+            metadata.properties.add(key=MOVED, value=self._moved(np.concatenate(open_.ids)))
+            _set_delivery(metadata, first.rows, open_.first_row)
         payload = open_.pieces[0] if len(open_.pieces) == 1 else b"".join(open_.pieces)
         return BuiltEntry(self._blob(metadata, payload), first_id, open_.last_sequence_id, open_.count)
 
@@ -159,10 +199,7 @@ class EntryBuilder:
                 metadata.properties.add(key=key, value=value)
         if rows.event_times_ms is not None and rows.event_times_ms[row] > 0:
             metadata.event_time = int(rows.event_times_ms[row])
-        is_delayed = rows.deliver_at_ms is not None and bool(rows.deliver_at_ms[row] > 0)
-        if is_delayed:
-            assert rows.deliver_at_ms is not None
-            metadata.deliver_at_time = int(rows.deliver_at_ms[row])
+        is_delayed = _set_delivery(metadata, rows, row)
         value = rows.values[row].as_py()
         if value is None:
             metadata.null_value = True
@@ -191,6 +228,14 @@ class EntryBuilder:
             metadata.uncompressed_size = len(payload)
             payload = compress(compression, payload)
         return build_blob(metadata, payload)
+
+
+def _set_delivery(metadata: pb.MessageMetadata, rows: MessageRows, row: int) -> bool:
+    """Whether the row has a delivery time."""
+    if rows.deliver_at_ms is None or rows.deliver_at_ms[row] <= 0:
+        return False
+    metadata.deliver_at_time = int(rows.deliver_at_ms[row])
+    return True
 
 
 def _shared_position_error(sequence_id: int) -> UnwritableRow:

@@ -47,12 +47,17 @@ class SourcePositions:
 
 def source_positions(column: str, ids: pa.Array) -> SourcePositions:
     """Parses a binary column; raises `UnwritableRow`, which names the column and the row."""
+    ledgers, entries, indexes = message_positions(column, ids)
+    return SourcePositions(ledgers, entries << _BATCH_INDEX_BITS | np.maximum(indexes, 0))
+
+
+def message_positions(column: str, ids: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Ledgers, entries and batch indexes, -1 for none; raises `UnwritableRow` as above."""
     if ids.null_count:
         row = ids.is_null().index(True).as_py()
         raise UnwritableRow(f"column {column} is null in row {row}: a source position is required")
     fields = _parse(ids)
     ledgers, entries, indexes = fields[_LEDGER], fields[_ENTRY], fields[_BATCH_INDEX]
-    indexes = np.maximum(indexes, 0)  # -1: not in a batch
     wrong = (ledgers < 0) | (entries < 0) | (entries > _ENTRY_MAX) | (indexes > _BATCH_INDEX_MAX)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -65,7 +70,7 @@ def source_positions(column: str, ids: pa.Array) -> SourcePositions:
             f"column {column} of row {row} is {text}: it must have a ledger, an entry up to {_ENTRY_MAX} and a"
             f" batch index up to {_BATCH_INDEX_MAX}"
         )
-    return SourcePositions(ledgers, entries << _BATCH_INDEX_BITS | indexes)
+    return ledgers, entries, indexes
 
 
 def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:

@@ -1,0 +1,1 @@
+"""Redrive commands."""

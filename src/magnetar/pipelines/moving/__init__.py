@@ -1,0 +1,1 @@
+"""Moving messages between topics of one cluster: exactly once, with their acknowledgement."""
