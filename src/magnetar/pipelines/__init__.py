@@ -10,3 +10,23 @@
 
 Owns no data and keeps no state: progress is kept in subscriptions, so a process may be killed at any time.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.pipelines.processing.api import process
+    from magnetar.pipelines.processing.call.message import Message, Received
+
+__all__ = ["Message", "Received", "process"]
+
+_MODULES = {"Message": "call.message", "Received": "call.message", "process": "api"}
+
+
+def __getattr__(name: str) -> Any:
+    """For programs; lazy, so that a worker does not load what it does not need."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.processing.{_MODULES[name]}"), name)

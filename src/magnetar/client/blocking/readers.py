@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Self
 
 from magnetar.client.blocking.loop_thread import LoopThread
@@ -170,6 +170,9 @@ class Cursor:
 
     def acknowledge_up_to(self, position: MessageId) -> None:
         self._thread.run(self._cursor.acknowledge_up_to(position))
+
+    def acknowledge_each(self, positions: Sequence[MessageId]) -> None:
+        self._thread.run(self._cursor.acknowledge_each(positions))
 
     def close(self) -> None:
         if self._thread.is_running:
