@@ -1,0 +1,1 @@
+"""`magnetar archive …`: topics to files and back."""
