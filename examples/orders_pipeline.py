@@ -1,4 +1,4 @@
-"""Orders are checked and enriched; a bad one becomes a dead letter with its payload and the reason, exactly once.
+"""Orders are checked, enriched and archived; a bad one becomes a dead letter with its payload, exactly once.
 
 python examples/orders_pipeline.py customers.json --url http://127.0.0.1:8080 --checkpoint checkpoints/orders
 """
@@ -9,22 +9,10 @@ import argparse
 
 import magnetar.spark
 
-ROUTED = """
-    with checked as (
-        select /*+ broadcast(customers) */ *,
-               case when __error is not null then 'Unreadable'
-                    when amount is null or amount <= 0 then 'AmountNotPositive'
-                    when name is null then 'UnknownCustomer' end as reason
-        from orders left join customers using (customer))
-    select __messageId, __topic as __sourceTopic, __key, __eventTime,
-           if(reason is null, 'orders-enriched', 'orders-etl-DLQ') as __topic,
-           if(reason is null, cast(to_json(struct(id, customer, amount, name, country)) as binary), __payload) as value,
-           if(reason is null, __messageProperties, map_concat(__messageProperties, map(
-               'REAL_TOPIC', __topic, 'REAL_SUBSCRIPTION', 'etl', 'ORIGIN_MESSAGE_ID', __messageIdText,
-               'DEATH_REASON', reason, 'DEATH_DESCRIPTION', coalesce(__error, 'rejected by a rule')
-           ))) as __messageProperties
-    from checked
-"""
+RULES = {
+    "AmountNotPositive": "amount is null or amount <= 0",
+    "UnknownCustomer": "name is null",
+}
 
 
 def main() -> None:
@@ -32,16 +20,21 @@ def main() -> None:
     arguments.add_argument("customers", help="JSON lines with customer, name and country")
     arguments.add_argument("--url", default="http://127.0.0.1:8080", help="HTTP or service URL of the broker")
     arguments.add_argument("--checkpoint", default="checkpoints/orders")
+    arguments.add_argument("--archive", default="archive/orders")
     given = arguments.parse_args()
 
     spark = magnetar.spark.session(app_name="orders")
-    broker = {"service.url": given.url}
-    orders = spark.readStream.format("pulsar").options(**broker, topic="orders", startingOffsets="earliest")
-    orders = orders.options(onUnreadable="row", columns="*,__payload,__messageIdText")
-    orders.load().createOrReplaceTempView("orders")
-    spark.read.json(given.customers).createOrReplaceTempView("customers")
-    routed = spark.sql(ROUTED).writeStream.format("pulsar").trigger(availableNow=True)
-    routed.options(**broker, exactlyOnce="required", checkpointLocation=given.checkpoint).start().awaitTermination()
+    orders = spark.readStream.format("pulsar").options(
+        **{"service.url": given.url, "topic": "orders", "startingOffsets": "earliest"},
+        predefinedSubscription="etl",
+        onUnreadable="row",
+        columns="*,__payload,__messageIdText",
+    )
+    customers = spark.read.json(given.customers)
+    good, bad = magnetar.spark.split(orders.load().join(customers, "customer", "left"), RULES)
+    pipeline = magnetar.spark.pipeline(spark, checkpoint=given.checkpoint)
+    pipeline.to("orders-enriched", good, schema="json").dead_letters("orders-etl-DLQ", bad)
+    pipeline.archive(given.archive, partition_by="day").run_available_now()
 
 
 if __name__ == "__main__":

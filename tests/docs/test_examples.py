@@ -98,19 +98,21 @@ def publish_orders(running: TestBroker, bad: dict[int, bytes]) -> None:
     client.close()
 
 
-def test_sp8_orders_pipeline(run: Run, running: TestBroker, tmp_path: Path) -> None:
-    """2,000 orders, with a schema and without: 1,908 enriched, 92 dead letters that the broker's tools understand."""
+def test_sp2_sp8_orders_pipeline(run: Run, spark: SparkSession, running: TestBroker, tmp_path: Path) -> None:
+    """2,000 orders, with a schema and without: 1,908 enriched, 92 dead letters that the broker's tools understand, all
+    of them in the archive."""
     httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/orders/partitions", json=3).raise_for_status()
     code = (EXAMPLES / "orders_pipeline.py").read_text(encoding="utf-8")
-    parts = re.findall(r'(?s)ROUTED = """.*?\n"""|    spark = .*?awaitTermination', code)
-    assert 20 <= sum(len(part.splitlines()) for part in parts) <= 25, "shorter than by hand"
+    parts = re.findall(r"(?s)RULES = {.*?\n}|    spark = .*?run_available_now", code)
+    assert 10 <= sum(len(part.splitlines()) for part in parts) <= 20, "shorter than by hand"
     bad = {7: b"not json", 11: b'{"id": 11, "customer": "c1", "amount": "much"}'}
     publish_orders(running, bad)
     lines = [json.dumps({"customer": f"c{n}", "name": f"name {n}", "country": "CH"}) for n in range(9)]
     (tmp_path / "customers.json").write_text("\n".join(lines))
 
     for _ in range(2):  # the second run has nothing to do
-        run("orders_pipeline.py", str(tmp_path / "customers.json"), "--checkpoint", str(tmp_path / "checkpoint"))
+        folders = ("--checkpoint", str(tmp_path / "checkpoint"), "--archive", str(tmp_path / "archive"))
+        run("orders_pipeline.py", str(tmp_path / "customers.json"), *folders)
 
     enriched = [json.loads(value or b"") for value in stored(running, "orders-enriched")]
     assert len({order["id"] for order in enriched}) == len(enriched) == 1908
@@ -118,8 +120,10 @@ def test_sp8_orders_pipeline(run: Run, running: TestBroker, tmp_path: Path) -> N
     letters = stored(running, "orders-etl-DLQ")
     assert len(letters) == 92
     assert set(bad.values()) <= set(letters), "with the bytes they came with"
+    archived = spark.read.parquet(str(tmp_path / "archive"))
+    assert archived.count() == archived.select("__topic", "__messageId").distinct().count() == 2000
     printed = run("dead_letter_report.py")
-    assert re.search(r"orders-partition-\d\|etl +\|UnknownCustomer *\|\d+ ", printed), printed
+    assert re.search(r"orders *\|etl +\|UnknownCustomer *\|\d+ ", printed), printed
     assert "field amount: Expected `float | null`" in printed
 
 

@@ -110,7 +110,7 @@ def test_every_option_is_on_the_page_with_a_sentence(option: Option) -> None:
 def test_every_block_has_a_test() -> None:
     code = Path(__file__).read_text(encoding="utf-8")
     assert [name for name in BLOCKS if f'page.block("{name}")' not in code] == []
-    assert len(BLOCKS) == 15
+    assert len(BLOCKS) == 16
 
 
 def test_links_lead_somewhere() -> None:
@@ -222,6 +222,18 @@ def dead_letter_messages(running: TestBroker, topic: str, count: int) -> None:
         letters = client.subscribe(f"{topic}-billing-DLQ", "look", initial_position=pulsar.InitialPosition.Earliest)
         for _ in range(count):
             letters.receive(10_000)
+
+
+def test_sp2_pipeline(page: Page, spark: SparkSession, running: TestBroker) -> None:
+    names = page.block("pipeline")
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+    bills = spark.read.format("pulsar").options(**names["broker"], topic="bills").load()
+    assert [(row.pieces, round(row.total, 2)) for row in bills.collect()] == [(1, 10.8)]
+    (waiting,) = stored(running, "sales-billing-RETRY")
+    assert waiting.properties["DELAY_TIME"] == "10000"
 
 
 def test_copy(page: Page, running: TestBroker) -> None:

@@ -13,13 +13,24 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from magnetar.spark.dead_letters.letters import deadletters
+    from magnetar.spark.routing.pipeline import pipeline
+    from magnetar.spark.routing.split import split
     from magnetar.spark.runtime.start import register, session
     from magnetar.spark.sink.update import update_to
     from magnetar.spark.source.lag import lag
 
-__all__ = ["lag", "register", "session", "update_to"]
+__all__ = ["deadletters", "lag", "pipeline", "register", "session", "split", "update_to"]
 
-_MODULES = {"lag": "source.lag", "register": "runtime.start", "session": "runtime.start", "update_to": "sink.update"}
+_MODULES = {
+    "deadletters": "dead_letters.letters",
+    "lag": "source.lag",
+    "pipeline": "routing.pipeline",
+    "register": "runtime.start",
+    "session": "runtime.start",
+    "split": "routing.split",
+    "update_to": "sink.update",
+}
 
 if find_spec("pyspark") is None:
     raise ImportError('magnetar.spark needs pyspark, which is not installed: pip install "magnetar[spark]"')
