@@ -67,7 +67,7 @@ docs: $(VENV)/.installed-dev
 	$(PYTHON) -m tools.protocol_reference > docs/protocol.md
 	$(PYTHON) -m tools.admin_reference > docs/admin.md
 	$(PYTHON) -m tools.cli_reference > docs/cli.md
-	$(PYTHON) -m tools.spark_reference docs/spark.md
+	$(PYTHON) -m tools.spark_reference docs/spark.md docs/failed-messages.md
 	$(PYTHON) -m tools.reliability_reference docs/reliability.md
 
 compat: $(VENV)/.installed-dev

@@ -27,6 +27,7 @@ import scale
 from administration import administration
 from contestant import ApachePulsar, Contestant, Magnetar, RequestFailed, StartFailed
 from dead_letters import DeadLettersFailed
+from failed_messages import FAILED_MESSAGES, FAILED_MESSAGES_FAILURES
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, SECURED, WITHOUT_PERF, measure_round
 from perf import Perf, PerfFailed
@@ -51,6 +52,7 @@ OURS_ONLY = {
     "dead-letters-by-broker": dead_letters_by_broker,
     "redelivery": redelivery,
     **SPARK,
+    **FAILED_MESSAGES,
 }
 ON_ONE = ("start", *ON_A_RUNNING_BROKER)
 COMPARED = (*ON_ONE, *SECURED, *BETWEEN_TWO)
@@ -63,6 +65,7 @@ FAILURES = (
     PerfFailed,
     ProgramFailed,
     SparkFailed,
+    *FAILED_MESSAGES_FAILURES,
     pulsar.PulsarException,
 )
 
@@ -181,7 +184,7 @@ class Comparison:
             setting["Apache Pulsar"] = f"{version} standalone, -Xmx2g with ZGC, journalSyncData={sync}"
         if self.with_perf:
             setting["load"] = "pulsar-perf on the same machine"
-        if any(row in SPARK for row in self.rows):
+        if any(row in SPARK or row in FAILED_MESSAGES for row in self.rows):
             setting["Spark"] = f"{_version('pyspark')}, official Python client {_version('pulsar-client')}"
         if self.quick:
             setting["quick"] = "short runs, figures not quotable"

@@ -69,6 +69,16 @@ class SparkScale:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedMessagesScale:
+    """Messages of the rows for failed messages."""
+
+    processed: int
+    redriven: int
+    queried: int
+    archived: int
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """Sizes of the loads, and precision of the samples."""
 
@@ -80,6 +90,7 @@ class Scale:
     settle_s: float
     starts: int
     spark: SparkScale
+    failed_messages: FailedMessagesScale
 
 
 FULL = Scale(
@@ -103,6 +114,7 @@ FULL = Scale(
         idle_settle_s=20.0,
         idle_s=30.0,
     ),
+    failed_messages=FailedMessagesScale(processed=2_000_000, redriven=300_000, queried=1_000_000, archived=1_000_000),
 )
 QUICK = Scale(
     topics=(1_000, 2_000, 4_000),
@@ -125,6 +137,7 @@ QUICK = Scale(
         idle_settle_s=5.0,
         idle_s=10.0,
     ),
+    failed_messages=FailedMessagesScale(processed=600_000, redriven=100_000, queried=200_000, archived=300_000),
 )
 
 

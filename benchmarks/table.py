@@ -322,12 +322,54 @@ SPARK = (
     ),
 )
 
+FAILED_MESSAGES = (
+    Metric(
+        "process-row",
+        "process: a function per message, 1 KB, exactly once",
+        "msg/s",
+        ",.0f",
+        True,
+        "1.5 times a consumer loop",
+        _ratio_at_least(1.5),
+        against="process-client",
+        baseline=_CLIENT,
+    ),
+    Metric("process-arrow", "process: a function over Arrow batches", "msg/s", ",.0f", True, "", _anything),
+    *(
+        Metric(
+            f"redrive-{size}",
+            f"redrive of letters of {title}",
+            "/s",
+            ",.0f",
+            True,
+            "3 times the fastest loop",
+            _ratio_at_least(3.0),
+            against=f"redrive-{size}-loop",
+            baseline=_CLIENT,
+        )
+        for size, title in (("1kb", "1 KB"), ("100b", "100 B"))
+    ),
+    Metric("dead-letters-sql", "SQL over a million dead letters, by reason", "s", ".1f", False, "seconds", _anything),
+    Metric("dead-letters-sql-causes", "the same by cause, topic and hour", "s", ".1f", False, "", _anything),
+    Metric(
+        "archive",
+        "archive to Parquet",
+        "MB/s",
+        ",.0f",
+        True,
+        "half of Spark from files",
+        _ratio_at_least(0.5),
+        against="archive-spark",
+        baseline="Spark from files",
+    ),
+)
+
 
 def compare(apache: Samples, magnetar: Samples) -> list[Line]:
     """One line for each measured quantity, from the medians of all rounds."""
     lines = [_compared(metric, apache, magnetar) for metric in METRICS]
     lines += [_alone(series, magnetar) for series in SERIES]
-    lines += [_compared(metric, apache, magnetar) for metric in (*AFTERWARDS, *SPARK)]
+    lines += [_compared(metric, apache, magnetar) for metric in (*AFTERWARDS, *SPARK, *FAILED_MESSAGES)]
     return [line for line in lines if line is not None]
 
 

@@ -1,4 +1,5 @@
-"""Generates the tables of docs/spark.md from those in the code: `python -m tools.spark_reference docs/spark.md`.
+"""Generates the tables of docs/spark.md and docs/failed-messages.md from those in the code:
+`python -m tools.spark_reference docs/spark.md docs/failed-messages.md`.
 
 Owns their layout. Each is placed between `<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept.
 """
@@ -7,11 +8,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from magnetar.spark.client_options import CLIENT_OPTIONS
 from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, RAW_VALUE, Column
+from magnetar.spark.dead_letters.letters import LETTER_COLUMNS
 from magnetar.spark.kafka_options import KAFKA_OPTIONS
 from magnetar.spark.option import Option, Use
 from magnetar.spark.runtime.settings import REQUIRED, TUNED, SparkSetting
@@ -73,17 +75,21 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-def render(page: str) -> str:
+TABLES_OF_LETTERS: dict[str, Callable[[], Iterator[str]]] = {"columns of letters": lambda: _columns(LETTER_COLUMNS)}
+
+
+def render(page: str, tables: Mapping[str, Callable[[], Iterator[str]]] = TABLES) -> str:
     """The page with all tables generated."""
     names = [name for name, _ in _MARKER.findall(page)]
-    if sorted(names) != sorted(TABLES):
-        raise ValueError(f"the page has tables {', '.join(sorted(names))}; it must have {', '.join(sorted(TABLES))}")
-    return _MARKER.sub(lambda found: found[1] + found[2] + "\n".join((*TABLES[found[1]](), "")), page)
+    if sorted(names) != sorted(tables):
+        raise ValueError(f"the page has tables {', '.join(sorted(names))}; it must have {', '.join(sorted(tables))}")
+    return _MARKER.sub(lambda found: found[1] + found[2] + "\n".join((*tables[found[1]](), "")), page)
 
 
-def main(path: Path) -> None:
-    path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")
+def main(spark: Path, failed_messages: Path) -> None:
+    for path, tables in ((spark, TABLES), (failed_messages, TABLES_OF_LETTERS)):
+        path.write_text(render(path.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

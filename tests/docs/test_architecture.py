@@ -25,9 +25,9 @@ def test_every_room_has_a_sentence() -> None:
     )
 
 
-def test_there_are_five_walks() -> None:
+def test_there_are_six_walks() -> None:
     walks = re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
-    assert len(walks) == 5 and len(STEPS) > 40
+    assert len(walks) == 6 and len(STEPS) > 40
 
 
 @pytest.mark.parametrize(("module", "name"), STEPS, ids=[f"{module}:{name}" for module, name in STEPS])

@@ -40,5 +40,5 @@ def test_every_row_in_force_has_a_test_that_names_it() -> None:
 
 def test_planned_rows_have_none() -> None:
     """A row whose pipeline exists is no longer planned."""
-    for row, folder in {"SP2": "process", "SP3": "redrive", "SP5": "archive"}.items():
+    for row, folder in {"SP2": "processing", "SP3": "redrive", "SP5": "archive"}.items():
         assert ("*planned*" in ROWS[row]) != (ROOT / "src" / "magnetar" / "pipelines" / folder).exists(), row

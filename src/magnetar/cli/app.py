@@ -20,7 +20,7 @@ from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
-from magnetar.cli.nouns.pipelines import pipelines
+from magnetar.cli.nouns.process import process
 
 app = typer.Typer(
     name="magnetar",
@@ -160,7 +160,7 @@ def standalone(
     return _standalone.start(options)
 
 
-app.command(cls=PlainCommand)(pipelines)
+app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)
 
@@ -175,6 +175,9 @@ GROUPS = {
     "schemas": "nouns.schemas",
     "messages": "nouns.messages",
     "deadletters": "nouns.deadletters",
+    "redrive": "redrive.redrive",
+    "pipelines": "nouns.pipelines",
+    "archive": "archive.archive",
     "replication": "replication.replication",
     "tokens": "nouns.tokens",
     "doctor": "doctor.doctor",
