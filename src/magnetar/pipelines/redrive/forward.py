@@ -51,6 +51,7 @@ _HELD_LETTERS = 16_384
 _BATCH_MESSAGES, _BATCH_BYTES = 1000, 128 * 1024
 _AHEAD = 2_000  # letters that are looked at for unknown origins, once there is one
 _ERROR_SHOWN = 200
+_FLOWS_REMEMBERED = 50_000
 _DROPPED = frozenset(RESET)
 _NO_INDEX = -1
 
@@ -100,6 +101,7 @@ class _Forwarder:
         self._found = Forwarded(letters.span.topic, letters.span.start)
         self._origins: dict[tuple[str | None, str | None], OriginKey] = {}
         self._flows: dict[tuple[str, str, bytes], _Flow] = {}
+        self._flow_of: dict[tuple[RedriveTarget, str | bytes | None, bytes], _Flow] = {}
         self._held = self._held_bytes = self._ahead = 0
         self._targets: dict[str, TargetTopic] = {}
         self._ledger_id = letters.span.end.ledger_id  # a topic of a Magnetar broker has one
@@ -160,7 +162,7 @@ class _Forwarder:
             return None
         properties = {pair.key: pair.value for pair in metadata.properties}
         generation = _generation_in(properties)
-        if not _is_plain(metadata) or generation is None or generation >= self._generations_max:
+        if not _is_plain(metadata, properties) or generation is None or generation >= self._generations_max:
             return self._stop(ledger_id, entry_id, is_plain=False)
         origin = self._origin(properties)
         target = self._stage.targets.get(origin) or self._stage.targets.get(ANY_ORIGIN)
@@ -173,7 +175,7 @@ class _Forwarder:
             self._found.kept[target.problem] += 1
         elif target is not None:
             single = self._redriven(metadata, properties, origin, generation)
-            self._hold(target, ledger_id, entry_id, metadata, single, blob[start:])
+            self._hold(target, entry_id, metadata, single, blob[start:])
         return None
 
     def _origin(self, properties: dict[str, str]) -> OriginKey:
@@ -210,7 +212,6 @@ class _Forwarder:
     def _hold(
         self,
         target: RedriveTarget,
-        ledger_id: int,
         entry_id: int,
         metadata: pb.MessageMetadata,
         single: pb.SingleMessageMetadata,
@@ -218,7 +219,12 @@ class _Forwarder:
     ) -> None:
         has_key = metadata.HasField("partition_key")
         key = (metadata.partition_key if has_key else None, metadata.partition_key_b64_encoded)
-        flow = self._flow(target, ledger_id, key[0], metadata.schema_version)
+        place = (target, key[0], metadata.schema_version)
+        flow = self._flow_of.get(place)
+        if flow is None:
+            if len(self._flow_of) >= _FLOWS_REMEMBERED:
+                self._flow_of.clear()
+            flow = self._flow_of[place] = self._flow(target, key[0], metadata.schema_version)
         single.payload_size = len(payload)
         section = single.SerializeToString()
         message = b"".join((len(section).to_bytes(4, "big"), section, payload))
@@ -226,7 +232,7 @@ class _Forwarder:
         self._held += 1
         self._held_bytes += len(message)
 
-    def _flow(self, target: RedriveTarget, ledger_id: int, key: str | bytes | None, version: bytes) -> _Flow:
+    def _flow(self, target: RedriveTarget, key: str | bytes | None, version: bytes) -> _Flow:
         found: TargetTopic = self._target(target.topic)
         partition = max(0, self._source.partition)
         if key is not None:
@@ -305,19 +311,24 @@ def _batches(
         yield part
 
 
-def _is_plain(metadata: pb.MessageMetadata) -> bool:
+def _is_plain(metadata: pb.MessageMetadata, properties: dict[str, str]) -> bool:
     """One message, whose texts are UTF-8: protobuf has others as bytes."""
     if metadata.HasField("num_messages_in_batch") or metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return False
-    is_text = isinstance(metadata.partition_key, str) and all(
-        isinstance(pair.key, str) and isinstance(pair.value, str) for pair in metadata.properties
-    )
-    return is_text and metadata.compression == pb.NONE
+    if metadata.compression != pb.NONE or not isinstance(metadata.partition_key, str):
+        return False
+    try:
+        "".join(properties), "".join(properties.values())
+    except TypeError:
+        return False
+    return True
 
 
 def _generation_in(properties: dict[str, str]) -> int | None:
     """None for one that is no number."""
-    text = properties.get(REDRIVE_GENERATION, "0")
+    text = properties.get(REDRIVE_GENERATION)
+    if text is None:
+        return 0
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
