@@ -14,6 +14,9 @@ DEAD_LETTER_SUFFIX = "-DLQ"
 RETRY_SUFFIX = "-RETRY"
 SUFFIXES = (DEAD_LETTER_SUFFIX, RETRY_SUFFIX)
 
+HANDLED_SUBSCRIPTION = "magnetar.handled"
+"""The subscription that a dead letter topic gets when it has no other: what it acknowledged is handled."""
+
 
 def is_dead_letter_or_retry_topic(name: TopicName) -> bool:
     """By its name, or that of the partitioned topic it belongs to."""

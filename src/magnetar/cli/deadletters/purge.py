@@ -24,6 +24,7 @@ from magnetar.cli.deadletters.sql import cell, counted_ranges, plain
 from magnetar.cli.foreground import Master
 from magnetar.cli.output import Done, Page, Table, counted
 from magnetar.cli.rest import Rest
+from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.errors import InvalidSetting
 from magnetar.names import TopicName
 
@@ -137,7 +138,9 @@ def _output(count: int, purged: Purged, chosen: list[ChosenLetters]) -> Page:
     }
     parts = [Done(f"{counted(purged.acknowledged, 'dead letter')} acknowledged")]
     if purged.created:
-        parts.append(Done(f"created subscription magnetar.handled on {', '.join(purged.created)}, which had none"))
+        parts.append(
+            Done(f"created subscription {HANDLED_SUBSCRIPTION} on {', '.join(purged.created)}, which had none")
+        )
     if purged.deleted:
         parts.append(Done(f"{counted(purged.deleted, 'dead letter')} had been deleted with their topics"))
     if purged.in_batches:

@@ -19,10 +19,6 @@ from magnetar.pipelines.run import RunFailed
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.spark.dead_letters.cursor_admin import CursorAdmin
 
-HANDLED_SUBSCRIPTION = "magnetar.handled"
-"""The subscription of a dead letter topic that has no other: what it acknowledged is handled."""
-
-
 _BUSY_S = 5.0
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from magnetar.client import Client
 from magnetar.clock import SystemClock
+from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.declared.redrive import RedriveSpec
 from magnetar.names import TopicName
 from magnetar.pipelines.moving.lock import TopicLocks
@@ -25,7 +26,7 @@ from magnetar.pipelines.redrive.assignments import parse_assignments
 from magnetar.pipelines.redrive.edit import LetterFunction, load_function
 from magnetar.pipelines.redrive.forward import Forwarded, forward_all
 from magnetar.pipelines.redrive.frames import LetterFrames
-from magnetar.pipelines.redrive.handled import HANDLED_SUBSCRIPTION, check_free
+from magnetar.pipelines.redrive.handled import check_free
 from magnetar.pipelines.redrive.origins import OriginRules, Origins
 from magnetar.pipelines.redrive.reach import out_of_reach, split_by_reach
 from magnetar.pipelines.redrive.rounds import RedriveOutcome, Rounds

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from magnetar.client.errors import NotAllowed, NotFound, NotSupported
 from magnetar.client.inline import InlineClient
 from magnetar.client.message import EARLIEST, MessageId
+from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.names import TopicName
 from magnetar.spark.clients import inline_client
 from magnetar.spark.dead_letters.cursor_admin import NO_SUCH_PATH, CursorAdmin
@@ -29,9 +30,6 @@ from magnetar.wire.moves import positions_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-HANDLED_SUBSCRIPTION = "magnetar.handled"
-"""Created on a dead letter topic that has no durable subscription, so that letters can be acknowledged."""
 
 CHUNK = 10_000
 """Messages of one request."""

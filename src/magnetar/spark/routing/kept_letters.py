@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar.client.message import EARLIEST
+from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.spark.clients import blocking_client
-from magnetar.spark.dead_letters.purge import HANDLED_SUBSCRIPTION
 from magnetar.spark.sink.options import SinkOptions
 
 _KEEPS_BY_ITSELF = "Magnetar"

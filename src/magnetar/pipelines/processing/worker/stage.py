@@ -20,6 +20,7 @@ from magnetar.client.errors import ClientError, NotFound
 from magnetar.client.message import EARLIEST
 from magnetar.clock import SystemClock
 from magnetar.deadletter.properties import Reason
+from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.pipelines.moving.task import MoveScope, MoveTask
 from magnetar.pipelines.processing.call.function import InvalidProcess
 from magnetar.pipelines.processing.call.message import (
@@ -51,9 +52,6 @@ from magnetar.spark.sink.options import SinkOptions
 from magnetar.spark.sink.targets import target_topic
 
 log = logging.getLogger(__name__)
-
-KEPT_SUBSCRIPTION = "magnetar.handled"
-"""Keeps the dead letters of a topic on Apache Pulsar, where a topic without subscriptions keeps nothing."""
 
 _RUNNERS_MAX = 4
 _ENSURED_MAX = 10_000
@@ -251,14 +249,14 @@ class Writer:
         except NotFound:
             self._client.run(client.create_topic(topic))
         if not self._stage.is_ours and topic != self._stage.plan.retry_topic:  # that one has our subscription
-            self._client.run(self._subscribe(topic))
+            self._client.run(self._subscribe(topic))  # a topic without subscriptions keeps nothing there
         if len(_ensured) >= _ENSURED_MAX:
             _ensured.clear()
         _ensured.add(key)
 
     async def _subscribe(self, topic: str) -> None:
         consumer = await self._client.client.consumer(
-            topic, KEPT_SUBSCRIPTION, subscription_type="Shared", initial_position=EARLIEST, queue_size=1
+            topic, HANDLED_SUBSCRIPTION, subscription_type="Shared", initial_position=EARLIEST, queue_size=1
         )
         await consumer.close()
 
