@@ -14,7 +14,10 @@ from magnetar.errors import InvalidSetting
 from magnetar.pipeline_bounds import ARCHIVE_TOPICS
 
 SUBSCRIPTION_DEFAULT = "magnetar.archive"
-FORMATS = ("parquet", "orc")
+DELTA = "delta"
+TABLE_FORMATS = (DELTA,)
+"""Formats whose tables commit by themselves. They need a library in the user's Spark."""
+FORMATS = ("parquet", "orc", *TABLE_FORMATS)
 ROUND_BYTES_DEFAULT = 512 << 20
 
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=366 * 86400)]
@@ -50,11 +53,11 @@ def check(spec: ArchiveSpec, namespace: str) -> None:
 
 
 def check_format(format: str) -> None:
-    """Raises `InvalidSetting`. Table formats commit in their own way, and need a library in the user's Spark."""
+    """Raises `InvalidSetting`."""
     if format not in FORMATS:
         raise InvalidSetting(
-            f"format {format!r} is not one of {', '.join(FORMATS)}: a table of delta or iceberg is made from the files"
-            " of an archive, with CONVERT TO DELTA or the procedure add_files"
+            f"format {format!r} is not one of {', '.join(FORMATS)}: a table of iceberg is made from the files of an"
+            " archive, with the procedure add_files"
         )
 
 

@@ -303,8 +303,8 @@ def test_sp5_paths_that_cannot_be_used(site: Site, tmp_path: Path) -> None:
         site.archive(topic, path=" ")
     with pytest.raises(RunFailed, match=r"is not an archive: there is no file _magnetar/archive\.json"):
         Archive.open(Folder(site.spark, str(tmp_path)))
-    with pytest.raises(InvalidSetting, match="format 'delta' is not one of parquet, orc"):
-        site.archive(topic, format="delta")
+    with pytest.raises(InvalidSetting, match="format 'iceberg' is not one of parquet, orc, delta"):
+        site.archive(topic, format="iceberg")
     path_of = f"{site.running.http_url}/admin/v2/persistent/public/default/{topic}/subscriptions"
     assert httpx.get(path_of).raise_for_status().json() == []  # nothing is kept for an archive that is not one
 

@@ -54,6 +54,7 @@ def _rate(text: str | float) -> float:
 class Format(StrEnum):
     parquet = "parquet"
     orc = "orc"
+    delta = "delta"
 
 
 assert tuple(Format) == FORMATS
@@ -82,7 +83,7 @@ def run(
     rest: Rest,
     path: Path,
     topics: Topics,
-    format: Annotated[Format, typer.Option("--format", help="The format of the files of a new archive.")] = (
+    format: Annotated[Format, typer.Option("--format", help="The format of a new archive; delta needs Delta Lake.")] = (
         Format.parquet
     ),
     subscription: Annotated[
@@ -126,12 +127,8 @@ def _archived(result: ArchiveResult) -> Page:
     if result.notes:
         parts.append(Names(result.notes))
     end = "" if result.is_complete else "; stopped before the end, the next run continues"
-    parts.append(
-        Done(
-            f"{counted(result.rows, 'message')} archived in {counted(result.files, 'file')},"
-            f" {shown_bytes(result.bytes)}{end}"
-        )
-    )
+    where = f" in {counted(result.files, 'file')}" if result.files or not result.rows else ""
+    parts.append(Done(f"{counted(result.rows, 'message')} archived{where}, {shown_bytes(result.bytes)}{end}"))
     return Page(value, parts)
 
 
@@ -303,7 +300,7 @@ def _listed(archive: Archive, topic: str) -> dict[str, Any]:
         "subscription": rounds[-1].subscription,
         "messages": sum(made.rows for made in rounds),
         "bytes": sum(made.bytes for made in rounds),
-        "files": len(dates),
+        "files": sum(file.is_file for made in rounds for file in made.files),
         "rounds": len(rounds),
         "from": dates[0] if dates else None,
         "to": dates[-1] if dates else None,

@@ -6,6 +6,8 @@ entries, writes files to a staging folder, commits its manifests, renames the fi
     killed before the commit    nothing is archived; the next run deletes the staging folder and reads the range again
     killed after the commit     the next run renames the files that are left, and acknowledges
 
+A table, see `table`, commits by itself: each topic of a round is planned, appended and committed after each other.
+
 A round is committed per topic, so that a topic is archived by one run at a time and several runs may share an archive.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +31,7 @@ from magnetar.pipelines.archive.manifest import ArchivedRange, ArchivedRound, Da
 from magnetar.pipelines.archive.rows import TopicRows
 from magnetar.pipelines.archive.source import SourceTopics
 from magnetar.pipelines.archive.store import Archive
+from magnetar.pipelines.archive.table import ArchiveTable, append_round, check_source, table_of
 from magnetar.pipelines.run import Progress, RunContext, RunFailed
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
 
@@ -75,6 +79,7 @@ def archive(
 ) -> ArchiveResult:
     """Archives everything up to the messages that exist now. Raises `RunFailed` and errors of the client."""
     session = own_session(context.spark)
+    check_source(session, format, path)
     store = Archive.open_or_create(Folder(session, path), format)
     with SourceTopics(context.endpoint, sets, subscription) as source:
         run = _Run(context, session, store, source, subscription)
@@ -94,6 +99,7 @@ class _Run:
         self._rows = TopicRows(session, context.endpoint)
         self._session = session
         self._store = store
+        self._table = table_of(session, store)
         self._source = source
         self._subscription = subscription
         self._ends: dict[str, dict[int, str]] = {}
@@ -107,10 +113,11 @@ class _Run:
     # -- resume
 
     def resume(self) -> None:
-        """Finishes the round that a killed run has committed, and deletes what it has not."""
+        """Finishes the round that a killed run has committed or planned, and deletes what it has not."""
         self._source.hold()
         rounds = [last for topic in self._source.topics if (last := self._store.last(topic)) is not None]
-        for last in rounds:
+        planned = self._planned()
+        for last in (*rounds, *planned):
             if last.subscription != self._subscription:
                 raise RunFailed(
                     f"{last.topic} is archived in {self._store.folder.path} by subscription {last.subscription}, not"
@@ -122,6 +129,18 @@ class _Run:
             self._store.put_in_place(last)
             self._acknowledge(last)
         self._store.clean(self._source.topics)
+        if self._table is not None:
+            for each in planned:
+                self._append(self._table, each)
+
+    def _planned(self) -> list[ArchivedRound]:
+        """The rounds of a table that a killed run has planned, and maybe appended, but not committed."""
+        topics = self._source.topics if self._table is not None else ()
+        found = [plan for topic in topics if (plan := self._store.planned(topic)) is not None]
+        committed = {plan.topic for plan in found if self._store.has(plan)}
+        for topic in committed:
+            self._store.end_plan(topic)
+        return [plan for plan in found if plan.topic not in committed]
 
     def _acknowledge(self, made: ArchivedRound) -> None:
         partitions = self._source.topics[made.topic]
@@ -167,6 +186,18 @@ class _Run:
 
     def _round(self, ranges: list[EntryRange]) -> None:
         topics = sorted({layout.short_name(TopicName.parse(each.topic)) for each in ranges})
+        if self._table is None:
+            self._write_round(topics, ranges)
+        else:
+            for topic in topics:
+                planned = self._round_of(topic, "", ranges, [])
+                self._store.plan(planned)
+                self._append(self._table, planned)
+        self.result.rounds += 1
+        self._entries_done += sum(each.entries or 0 for each in ranges)
+        self._report("reading")
+
+    def _write_round(self, topics: list[str], ranges: list[EntryRange]) -> None:
         token = self._store.begin(topics)
         files = self._write(token, ranges)
         self._source.check_held(each.topic for each in ranges)
@@ -179,9 +210,33 @@ class _Run:
             self._acknowledge(made)
             self._count(made)
         self._store.end(token)
-        self.result.rounds += 1
-        self._entries_done += sum(each.entries or 0 for each in ranges)
-        self._report("reading")
+
+    def _append(self, table: ArchiveTable, planned: ArchivedRound) -> None:
+        """Appends a planned round to the table unless it is there, and commits it."""
+        ranges = self._ranges_of(planned)
+        tasks = self._session.sparkContext.defaultParallelism
+        rows = hashed(self._rows.of(split_ranges(ranges, tasks)))
+        made = msgspec.structs.replace(planned, files=append_round(table, self._store, planned, rows))
+        self._source.check_held(each.topic for each in ranges)
+        self._store.commit(made)
+        self._numbers[made.topic], self._ends[made.topic] = made.number, made.ends
+        self._acknowledge(made)
+        self._store.end_plan(made.topic)
+        self._count(made)
+
+    def _ranges_of(self, planned: ArchivedRound) -> list[EntryRange]:
+        partitions = self._source.topics[planned.topic]
+        for part in planned.ranges:
+            if part.partition not in partitions:
+                raise RunFailed(f"{planned.topic} has no partition {part.partition}, of which a round is planned")
+        return [
+            EntryRange(
+                partitions[part.partition],
+                MessageId(*parse_position(part.after), part.partition),
+                MessageId(*parse_position(part.last), part.partition),
+            )
+            for part in planned.ranges
+        ]
 
     def _round_of(self, topic: str, token: str, ranges: list[EntryRange], files: list[DataFile]) -> ArchivedRound:
         parts = [
@@ -198,7 +253,7 @@ class _Run:
         result.rows += made.rows
         result.unreadable += sum(file.unreadable for file in made.files)
         result.bytes += made.bytes
-        result.files += len(made.files)
+        result.files += sum(file.is_file for file in made.files)
 
     def _report(self, note: str) -> None:
         result = self.result

@@ -1,12 +1,14 @@
 """The check that an archive and its topics agree.
 
-Files are compared with the manifests, rows with their stored hashes, and the positions that archive and topic both have
-with each other. What retention has deleted in the topic is in the archive only, which is no difference. Only reads.
+Files or the rows of a table are compared with the manifests, rows with their stored hashes, and the positions that
+archive and topic both have with each other. What retention has deleted in the topic is in the archive only, which is no
+difference. Only reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -27,6 +29,7 @@ from magnetar.pipelines.archive.manifest import ArchivedRound, DataFile, parse_p
 from magnetar.pipelines.archive.rows import TopicRows
 from magnetar.pipelines.archive.selection import read_files, topics_in
 from magnetar.pipelines.archive.store import Archive
+from magnetar.pipelines.archive.table import table_failures, table_of
 from magnetar.pipelines.run import Progress, RunContext
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
 from magnetar.spark.source.offsets import whole_entry
@@ -41,8 +44,8 @@ _POSITION = ("__partition", LEDGER, ENTRY_ID, "__batchIndex")
 
 @dataclass
 class FoundPositions:
-    """Differences of one kind: `missing file`, `unknown file`, `changed file`, `changed row`, `missing row`, `extra
-    row` or `different row`.
+    """Differences of one kind: `missing file`, `unknown file`, `changed file`, `changed table`, `changed row`,
+    `missing row`, `extra row` or `different row`.
     """
 
     count: int = 0
@@ -78,7 +81,7 @@ def check(context: RunContext, path: str, sets: Sequence[TopicSet] = ()) -> list
     """Raises `RunFailed` and errors of the client."""
     session = own_session(context.spark)
     archive = Archive.open(Folder(session, path))
-    topics = topics_in(archive, sets)
+    topics, is_table = topics_in(archive, sets), table_of(session, archive) is not None
     stored_rows, lookup = TopicRows(session, context.endpoint), topics_of(context.endpoint)
     checks: list[TopicCheck] = []
     try:
@@ -86,7 +89,8 @@ def check(context: RunContext, path: str, sets: Sequence[TopicSet] = ()) -> list
             if context.is_stopping:
                 break
             context.report(Progress(len(checks), len(topics), {}, topic))
-            checks.append(_TopicComparison(session, stored_rows, archive, topic, lookup).compare())
+            with table_failures(path) if is_table else nullcontext():
+                checks.append(_TopicComparison(session, stored_rows, archive, topic, lookup).compare())
     finally:
         lookup.close()
     context.report(Progress(len(checks), len(topics), {}, "done"))
@@ -103,12 +107,16 @@ class _TopicComparison:
         self._topic = topic
         self._lookup = lookup
         self._rounds: list[ArchivedRound] = archive.rounds(topic)
+        self._is_table = table_of(session, archive) is not None
         self._result = TopicCheck(topic)
 
     def compare(self) -> TopicCheck:
-        files = self._check_files()
+        if self._is_table:
+            files = [part for made in self._rounds for part in made.files]
+            self._result.rows = self._check_table(files) if files else 0
+        else:
+            self._result.rows, files = self._check_rows(self._check_files())
         ranges = self._common_ranges()
-        self._result.rows, files = self._check_rows(files)
         self._compare_rows(self._archived_rows(files) if files else None, ranges)
         self._result.archived_only = self._result.rows - self._result.compared - self._extra()
         return self._result
@@ -117,6 +125,26 @@ class _TopicComparison:
         extra = self._result.found.get("extra row")
         different = self._result.found.get("different row")
         return (extra.count if extra else 0) + (different.count if different else 0)
+
+    def _check_table(self, parts: list[DataFile]) -> int:
+        """Compares the rows of the committed rounds with their hashes and numbers. The number of rows."""
+        rows = self._archived_rows(parts)
+        sums = (F.count("*").alias("rows"), F.count_if(F.expr(_CHANGED)).alias("changed"))
+        partition = F.coalesce("__partition", F.lit(-1)).alias("partition")
+        sums_by_date = rows.groupBy(partition, DATE).agg(*sums).collect()
+        found = {(row["partition"], row[DATE].isoformat()): row for row in sums_by_date}
+        committed: dict[tuple[int, str], int] = {}
+        for part in parts:
+            key = (part.partition, part.date)
+            committed[key] = committed.get(key, 0) + part.rows
+        for (number, date), count in committed.items():
+            row = found.get((number, date))
+            if (present := row["rows"] if row else 0) != count:
+                where = "" if number < 0 else f" of partition {number}"
+                self._result.add("changed table", f"{date}{where} has {present} messages, not {count}")
+        if any(row["changed"] for row in found.values()):
+            self._add_rows("changed row", rows.where(_CHANGED))
+        return sum(row["rows"] for row in found.values())
 
     # -- files
 
@@ -140,7 +168,7 @@ class _TopicComparison:
 
     def _archived_rows(self, files: list[DataFile]) -> DataFrame:
         rows = read_files(self._session, self._archive, files)
-        name = F.element_at(F.split("_metadata.file_path", "/"), -1)
+        name = F.lit("") if self._is_table else F.element_at(F.split("_metadata.file_path", "/"), -1)
         return rows.select(
             *_POSITION, "__messageIdText", F.col(DATE), F.col(HASH).alias("stored"), row_hash().alias("actual"),
             name.alias("file"),

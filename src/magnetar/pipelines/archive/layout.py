@@ -5,6 +5,7 @@
     _magnetar/topics/{topic}/0000000007.json      the manifest of a round: its commit
     _magnetar/staging/{token}/topic=…/date=…/     files of a round that is not committed, or not yet in place
     _magnetar/staging/{token}.json                the topics of that round
+    _magnetar/planned/{topic}.json                the round of a table that is being appended
 
 Spark and other readers ignore folders that begin with `_`, so they see data files that are in place and nothing else.
 """
@@ -20,6 +21,7 @@ META = "_magnetar"
 INFO = f"{META}/archive.json"
 TOPICS = f"{META}/topics"
 STAGING = f"{META}/staging"
+PLANNED = f"{META}/planned"
 
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
 
@@ -44,6 +46,10 @@ def manifests(topic: str) -> str:
 
 def manifest(topic: str, number: int) -> str:
     return f"{manifests(topic)}/{number:010d}.json"
+
+
+def planned(topic: str) -> str:
+    return f"{PLANNED}/{escaped(topic)}.json"
 
 
 def staging(token: str) -> str:

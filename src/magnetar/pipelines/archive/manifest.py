@@ -24,7 +24,8 @@ class ArchiveInfo(msgspec.Struct, frozen=True, rename="camel"):
 class DataFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A file in place, relative to the archive; `staged` is its name before. Positions are `ledger:entry`.
 
-    `hash` is the exclusive or of the hashes of its rows.
+    `hash` is the exclusive or of the hashes of its rows. In an archive that is a table it stands for the rows of one
+    round, partition and date: `name` is their folder, `staged` is empty and `bytes` are those of the payloads.
     """
 
     name: str
@@ -37,6 +38,10 @@ class DataFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     bytes: int
     hash: int
     unreadable: int = 0
+
+    @property
+    def is_file(self) -> bool:
+        return bool(self.staged)
 
 
 class ArchivedRange(msgspec.Struct, frozen=True, rename="camel"):

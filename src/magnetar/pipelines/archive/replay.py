@@ -156,7 +156,9 @@ class _Selected:
         return matching(self._spec.times.of(rows), self._spec.where)
 
     def _no_rows(self) -> DataFrame:
-        return self._session.createDataFrame([], FILES)
+        # `createDataFrame` would make this session the active one, in which no other run could register its source.
+        nothing = (F.lit(None).cast(field.dataType).alias(field.name) for field in FILES.fields)
+        return self._session.range(0).select(*nothing)
 
 
 # -- targets

@@ -19,6 +19,7 @@ from magnetar.names import TopicName
 from magnetar.pipelines.archive.columns import FILES
 from magnetar.pipelines.archive.manifest import DataFile
 from magnetar.pipelines.archive.store import Archive
+from magnetar.pipelines.archive.table import rows_of, table_of
 from magnetar.pipelines.run import RunFailed
 
 _DAY_MS = 86_400_000
@@ -84,6 +85,9 @@ def _order(file: DataFile) -> tuple[int, ...]:
 
 def read_files(session: SparkSession, archive: Archive, files: Sequence[DataFile]) -> DataFrame:
     """Their rows, with the topic and the date."""
+    table = table_of(session, archive)
+    if table is not None:
+        return rows_of(table, files)
     reader = session.read.schema(FILES).option("basePath", archive.folder.uri).format(archive.info.format)
     try:
         return reader.load([archive.folder.full(file.name) for file in files])

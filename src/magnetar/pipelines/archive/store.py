@@ -80,6 +80,23 @@ class Archive:
         names = self._numbers(layout.escaped(topic))
         return _read(self.folder, names[-1], ArchivedRound) if names else None
 
+    # -- rounds of a table
+
+    def plan(self, planned: ArchivedRound) -> None:
+        """The round that is appended next, which is appended whatever happens."""
+        self.folder.write(layout.planned(planned.topic), encode(planned))
+
+    def planned(self, topic: str) -> ArchivedRound | None:
+        name = layout.planned(topic)
+        return _read(self.folder, name, ArchivedRound) if self.folder.exists(name) else None
+
+    def has(self, planned: ArchivedRound) -> bool:
+        """Whether it is committed."""
+        return self.folder.exists(layout.manifest(planned.topic, planned.number))
+
+    def end_plan(self, topic: str) -> None:
+        self.folder.delete(layout.planned(topic))
+
     # -- commit
 
     def begin(self, topics: Sequence[str]) -> str:
@@ -94,7 +111,7 @@ class Archive:
     def put_in_place(self, made: ArchivedRound) -> None:
         """Renames the files of a committed round that are still in its staging folder."""
         for file in made.files:
-            if self.folder.exists(file.staged):
+            if file.is_file and self.folder.exists(file.staged):
                 self.folder.move(file.staged, file.name)
 
     def clean(self, topics: Iterable[str]) -> None:
