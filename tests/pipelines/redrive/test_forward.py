@@ -96,6 +96,25 @@ def test_sp3_letters_that_cannot_be_opened_stay(site: Site, spec: dict[str, Any]
     assert site.waiting() == 1
 
 
+def test_sp3_where_no_letter_can_be_opened_the_redrive_ends(site: Site) -> None:
+    site.create(site.orders, "billing")
+    site.create(site.letters, "inspection")
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1)
+    metadata.encryption_keys.add(key="k", value=b"v")
+    send_entry(site, build_blob(metadata, b"secret"))
+    for spec in ({}, {"where": "true"}):
+        outcome = site.redrive(**spec)
+        assert (outcome.sent, outcome.kept.total()) == (0, 1), spec
+    assert site.waiting() == 1
+
+
+def test_sp3_a_topic_without_a_chosen_letter_stays_as_it_is(site: Site) -> None:
+    site.create(site.orders, "billing")
+    site.publish_letters([{"n": 1}])
+    assert site.redrive(where="payload.n > 1").total == 0
+    assert site.ask("GET", f"persistent/public/default/{site.letters}/subscriptions") == []
+
+
 def send_entry(site: Site, blob: bytes) -> None:
     from magnetar.client.inline import InlineClient
 

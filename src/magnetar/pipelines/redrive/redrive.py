@@ -125,7 +125,8 @@ class Redrive:
         with TopicLocks(self._context.endpoint, LOCK) as locks, self._admin(frames) as admin:
             locks.take(sorted({one.span.topic for one in frames.plan.ranges}))
             surveyed = self._survey(frames, () if self._forwards else frames.plan.ranges)
-            surveyed.topics.update(one.span.topic for one in frames.plan.ranges)
+            if self._forwards:
+                surveyed.topics.update(self._topics)
             targets = self._targets(surveyed, admin)
             self._prepare(surveyed, targets, admin)
             waiting = sum(map(_waiting, frames.plan.ranges)) if self._forwards else 0

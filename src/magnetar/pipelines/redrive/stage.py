@@ -124,6 +124,8 @@ class _Stage:
             for error in errors.drop_null().to_pylist():
                 self._keep(f"the letter cannot be opened: {error.rpartition(_OPENING)[2]}")
             letters = letters.filter(errors.is_null())
+            if not letters.num_rows:
+                return
         targets, codes = self._targets(source, letters)
         is_sent = np.array([not one.problem for one in targets])[codes]
         for code, count in enumerate(np.bincount(codes, minlength=len(targets)).tolist()):
