@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -600,6 +602,87 @@ def test_sp2_a_batch_of_retries_that_is_interrupted(
     assert 0 < len(letters) < 40
     assert sorted(numbers_in(running, out) + letters) == list(range(40))
     assert len(messages(running, retry)) > len(letters)
+
+
+def test_sp2_an_archive_has_the_retries_that_follow_an_interrupted_micro_batch(
+    spark: SparkSession, running: TestBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Micro-batches and batches of retries are numbered from 0 each."""
+    publish(running, topic, range(10))
+    clock = ManualClock(1_000_000_000)
+    archive = tmp_path / "archive"
+
+    def run() -> None:
+        orders = read_stream(spark, running, topic, columns=f"{ON_REQUEST},__schemaVersion")
+        good, bad = magnetar.spark.split(orders, {"Odd": "id % 2 = 1"})
+        (
+            magnetar.spark.pipeline(spark, checkpoint=str(tmp_path / "checkpoint"), clock=clock)
+            .to(f"{topic}-out", good, schema="json")
+            .dead_letters(f"{topic}-etl-DLQ", bad, retry=["1s"])
+            .archive(str(archive))
+            .run_available_now()
+        )
+
+    with monkeypatch.context() as patch:
+        after_everything(patch, topic)
+        with pytest.raises(StreamingQueryException, match="Broken"):
+            run()
+    run()
+    assert not (archive / "_staging").exists()
+    clock.advance(seconds=1)
+    run()
+    assert sorted(row.id for row in spark.read.parquet(str(archive)).collect()) == list(range(10))
+
+
+def test_sp2_micro_batches_and_retries_are_archived_one_after_the_other(
+    spark: SparkSession, running: TestBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is through removes the folder in which the other one would write its files."""
+    publish(running, topic, range(3))
+    clock = ManualClock(1_000_000_000)
+    orders = read_stream(spark, running, topic, columns=f"{ON_REQUEST},__schemaVersion")
+    _, bad = magnetar.spark.split(orders, {"First": "id < 3"})
+    append, clean = ArchiveTarget.append, ArchiveTarget.clean
+    begun, cleaning = Counter[str](), threading.Event()
+    met: list[str] = []
+
+    def begin(archive: ArchiveTarget, spark: SparkSession, rows: DataFrame, name: str, batch: int) -> None:
+        begun[name] += 1
+        if cleaning.is_set():
+            met.append(name)
+        append(archive, spark, rows, name, batch)
+
+    def end(archive: ArchiveTarget, spark: SparkSession, name: str, batch: int) -> None:
+        if "/" in name:  # a retry: the micro-batch comes meanwhile
+            cleaning.set()
+            publish(running, topic, range(1, 3))
+            wait(lambda: bool(met), seconds=3)
+            cleaning.clear()
+        clean(archive, spark, name, batch)
+
+    monkeypatch.setattr(ArchiveTarget, "append", begin)
+    monkeypatch.setattr(ArchiveTarget, "clean", end)
+    query = (
+        magnetar.spark.pipeline(spark, checkpoint=str(tmp_path / "checkpoint"), clock=clock)
+        .dead_letters(f"{topic}-etl-DLQ", bad, retry=["1s"])
+        .archive(str(tmp_path / "archive"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        clock.advance(seconds=1)
+        wait(lambda: sum(begun.values()) >= 3, seconds=60)
+        assert {name.partition("/")[2] for name in begun} == {"", "retry-1"}
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert met == []
+
+
+def wait(is_so: Callable[[], bool], *, seconds: float) -> None:
+    deadline_s = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
 
 
 def test_sp2_a_running_pipeline_retries_what_is_due(

@@ -6,6 +6,8 @@ repeated has the files of its first attempt. Readers may see some of its files b
     {path}/_staging/{query}-{batch}/…          the files while they are written, hidden from readers
                                    /_stored    all of them are complete
     {path}/day=2026-11-19/{query}-{batch}-part-….parquet
+
+Rows that are retried have numbers of their own: their batches are named {query}-retry-{attempt}-{batch}.
 """
 
 from __future__ import annotations
@@ -69,20 +71,27 @@ class ArchiveTarget:
         if self.format == DELTA:
             writer.mode("append").options(txnAppId=query, txnVersion=str(batch)).save(self.path)
             return
-        folder, staged = CheckpointFiles(spark, self.path), f"{_STAGING}/{query[:_QUERY_SIZE]}-{batch}"
+        folder, name = CheckpointFiles(spark, self.path), _name(query, batch)
+        staged = f"{_STAGING}/{name}"
         if not folder.has(f"{staged}/{_STORED}"):
             folder.delete(staged)
             writer.save(folder.path_of(staged))
             folder.write(f"{staged}/{_STORED}", "")
-        _publish(folder, staged, f"{query[:_QUERY_SIZE]}-{batch}")
+        _publish(folder, staged, name)
 
     def clean(self, spark: SparkSession, query: str, batch: int) -> None:
         """Removes what `append` has left, once it is known that it need not be repeated."""
         if self.format != DELTA:
             folder = CheckpointFiles(spark, self.path)
-            folder.delete(f"{_STAGING}/{query[:_QUERY_SIZE]}-{batch}")
+            folder.delete(f"{_STAGING}/{_name(query, batch)}")
             if not folder.names(_STAGING):
                 folder.delete(_STAGING)
+
+
+def _name(query: str, batch: int) -> str:
+    """Of a batch in this archive; `query` is the name that its rows are written under."""
+    own, _, retry = query.partition("/")
+    return "-".join(filter(None, (own[:_QUERY_SIZE], retry, str(batch))))
 
 
 def _publish(folder: CheckpointFiles, staged: str, prefix: str) -> None:

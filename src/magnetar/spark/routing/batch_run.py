@@ -6,6 +6,7 @@ and the next start goes through the same steps with the same rows. Knows nothing
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -86,6 +87,7 @@ class BatchRun:
         self._clock = clock
         self._store = store
         self._keeps_letters = False
+        self._archiving = threading.Lock()  # retries have a thread of their own
 
     def write(self, rows: DataFrame, number: int) -> None:
         """The function for `foreachBatch`: `rows` are those of the first cut."""
@@ -156,16 +158,18 @@ class BatchRun:
     def _archive(
         self, batch: MicroBatch, archive: ArchiveTarget, rows: Mapping[str, DataFrame], at_cuts: Mapping[str, DataFrame]
     ) -> None:
-        if batch.store.is_done(batch.number, ARCHIVED, batch.name):
-            return
         if ARCHIVED in self._plans.names and batch.retries:
             return  # it has the rows since they were read first
+        with self._archiving:
+            if not batch.store.is_done(batch.number, ARCHIVED, batch.name):
+                archive.append(self._spark, self._archived(rows, at_cuts), batch.name, batch.number)
+                batch.store.set_done(batch.number, ARCHIVED, batch.name)
+            archive.clean(self._spark, batch.name, batch.number)
+
+    def _archived(self, rows: Mapping[str, DataFrame], at_cuts: Mapping[str, DataFrame]) -> DataFrame:
         if ARCHIVED in self._plans.names:
-            whole = self._plans.rows(ARCHIVED, at_cuts)
-        else:
-            whole, *others = rows.values()
-            for other in others:
-                whole = whole.unionByName(other, allowMissingColumns=True)
-        archive.append(self._spark, whole, batch.name, batch.number)
-        batch.store.set_done(batch.number, ARCHIVED, batch.name)
-        archive.clean(self._spark, batch.name, batch.number)
+            return self._plans.rows(ARCHIVED, at_cuts)
+        whole, *others = rows.values()
+        for other in others:
+            whole = whole.unionByName(other, allowMissingColumns=True)
+        return whole
