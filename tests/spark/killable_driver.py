@@ -1,4 +1,4 @@
-"""A Spark driver whose processes can be killed: `kill_job` with its JVM and its Python processes."""
+"""A Spark driver whose processes can be killed: a program with its JVM and its Python processes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 PATIENCE_S = 120
 LOOK_AGAIN_S = 0.01
+_JOB = Path(__file__).with_name("kill_job.py")
 
 
 def wait_until(what: str, is_so: Callable[[], bool]) -> None:
@@ -55,12 +56,12 @@ def processes_of(session: int) -> Iterator[Process]:
 
 
 class Driver:
-    """The program `kill_job` with its JVM and its Python workers, in its own session."""
+    """A program, `kill_job` unless another one is given, with its JVM and its Python workers, in its own session."""
 
-    def __init__(self, arguments: list[str], scratch: Path, log: Path) -> None:
+    def __init__(self, arguments: list[str], scratch: Path, log: Path, program: Path = _JOB) -> None:
         with log.open("a") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("kill_job.py"), *arguments],
+                [sys.executable, program, *arguments],
                 start_new_session=True,
                 env={**environment_without_spark(), "TMPDIR": str(scratch)},
                 stdin=subprocess.PIPE,
@@ -121,6 +122,11 @@ class Driver:
 
     def _processes(self) -> list[Process]:
         return sorted(processes_of(self._process.pid))
+
+    def kill_alone(self) -> None:
+        """SIGKILL for the program only: its JVM and its workers notice that. `kill` comes later."""
+        self._process.kill()
+        self._process.wait()
 
     def kill(self) -> None:
         """SIGKILL for the JVM and every Python process."""
