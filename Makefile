@@ -111,8 +111,8 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 	--annotation-style line --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock: | $(UV)
-	$(COMPILE) pyproject.toml --extra dev --extra spark --output-file requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra spark --constraints requirements/dev.txt --output-file requirements/run.txt
+	$(COMPILE) pyproject.toml --extra dev --extra spark --extra console --extra docs --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra spark --extra console --constraints requirements/dev.txt --output-file requirements/run.txt
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	@! grep -nE '://|--(extra-)?index-url' requirements/*.txt || { echo 'a lock file has an address in it' >&2; exit 1; }
 
