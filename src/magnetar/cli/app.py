@@ -21,6 +21,7 @@ from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.process import process
+from magnetar.cli.tour.tour import tour
 
 app = typer.Typer(
     name="magnetar",
@@ -163,6 +164,7 @@ def standalone(
 app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)
+app.command(cls=PlainCommand)(tour)
 
 
 GROUPS = {
