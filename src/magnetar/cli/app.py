@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
+from magnetar.cli.completion import completion
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
@@ -163,6 +164,7 @@ def standalone(
 app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)
+app.command(cls=PlainCommand)(completion)
 
 
 GROUPS = {
