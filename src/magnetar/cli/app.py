@@ -22,6 +22,7 @@ from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.process import process
+from magnetar.version import __version__
 
 app = typer.Typer(
     name="magnetar",
@@ -36,9 +37,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"magnetar {version('magnetar')}")
+        typer.echo(f"magnetar {__version__}")
         raise typer.Exit
 
 
