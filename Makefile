@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check docs compat simulate fuzz soak bench lock clean
+.PHONY: help setup run test check docs package compat simulate fuzz soak bench lock clean
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -38,6 +38,7 @@ help:
 	@echo 'make test      run the tests                     PYTEST_ARGS="-k names"'
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      regenerate the reference pages in docs'
+	@echo 'make package   build wheel and sdist in dist'
 	@echo 'make compat    run the official clients of other languages'
 	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
 	@echo 'make fuzz      send hostile input for hours      HOURS=1 JOBS=1, or RUNS=100 per target, or ARGS=file to replay one'
@@ -69,6 +70,11 @@ docs: $(VENV)/.installed-dev
 	$(PYTHON) -m tools.cli_reference > docs/cli.md
 	$(PYTHON) -m tools.spark_reference docs/spark.md docs/failed-messages.md
 	$(PYTHON) -m tools.reliability_reference docs/reliability.md
+
+# The sdist of the checkout, and the wheel of that sdist, by the build backend that requirements/build.txt pins.
+package: | $(UV)
+	rm -rf dist
+	$(UV) build --quiet --build-constraints requirements/build.txt --require-hashes --out-dir dist
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)

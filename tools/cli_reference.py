@@ -42,8 +42,10 @@ replication and a redrive, in about a minute on brokers of its own.
   `--auth-plugin` and `--auth-params`, `--tls-cert` and `--tls-key` for a client certificate, `--tls-allow-insecure`;
   and `--client-conf FILE` or `PULSAR_CLIENT_CONF` for Pulsar's `conf/client.conf`.
 - `--json` prints exactly one JSON document to stdout; `messages` and `subscriptions peek` print one line per message.
-- `--help` or `-h` explains every command and option. `magnetar --install-completion` installs completion for bash,
-  zsh, fish and PowerShell; `--show-completion` prints it.
+- `--help` or `-h` explains every command and option. `magnetar completion bash|zsh|fish` prints a script that completes
+  them with the tab key: `eval "$(magnetar completion bash)"` in `~/.bashrc`, the same with `zsh` at the end of
+  `~/.zshrc`, and `magnetar completion fish > ~/.config/fish/completions/magnetar.fish`. `magnetar --install-completion`
+  changes these files itself, also those of PowerShell.
 - Commands marked "Apache Pulsar only" are rejected by this broker with 501.
 - A TOPIC is `orders` (in `public/default`), `acme/shop/orders` or `persistent://acme/shop/orders`. Commands that only
   read a namespace default to `public/default`.

@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,8 +19,7 @@ from magnetar.cli.nouns import standalone
 from magnetar.errors import ServiceNotReady
 from magnetar.log.output import stop_log
 from magnetar.settings.settings import Settings
-
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+from magnetar.version import __version__
 
 
 class Started:
@@ -467,7 +465,7 @@ def test_an_interrupt_is_code_130(started: Started) -> None:
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"magnetar {PROJECT['version']}\n"
+    assert capsys.readouterr().out == f"magnetar {__version__}\n"
 
 
 @pytest.mark.parametrize("words", [[], ["--help"]])

@@ -15,6 +15,7 @@ import typer
 from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
+from magnetar.cli.completion import completion
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
@@ -22,6 +23,7 @@ from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.process import process
 from magnetar.cli.tour.tour import tour
+from magnetar.version import __version__
 
 app = typer.Typer(
     name="magnetar",
@@ -36,9 +38,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"magnetar {version('magnetar')}")
+        typer.echo(f"magnetar {__version__}")
         raise typer.Exit
 
 
@@ -165,6 +165,7 @@ app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)
 app.command(cls=PlainCommand)(tour)
+app.command(cls=PlainCommand)(completion)
 
 
 GROUPS = {

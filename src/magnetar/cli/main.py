@@ -47,9 +47,12 @@ def _run(words: list[str]) -> int:
 
 def _run_app(words: list[str]) -> int:
     from magnetar.cli.app import command_for
+    from magnetar.cli.completion import words_to_complete
 
     try:
-        code = command_for(words)(words or ["--help"], prog_name="magnetar", standalone_mode=False)
+        code = command_for(words or words_to_complete(os.environ))(
+            words or ["--help"], prog_name="magnetar", standalone_mode=False
+        )
     except Exception as error:
         # Only Typer's own errors have this method; their class is private.
         if not hasattr(error, "format_message"):

@@ -20,6 +20,7 @@ from magnetar.access.access import Access
 from magnetar.allocator import keep_buffers
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
+from magnetar.health import ALIVE, health_of
 from magnetar.log.events import (
     BALLAST_USED,
     COMPACTION_OFF,
@@ -37,6 +38,7 @@ from magnetar.server.ports.addresses import Ports, direct, host_here
 from magnetar.server.ports.listen import StartError
 from magnetar.server.server import Server, check_ports
 from magnetar.server.stop_deadline import StopDeadline
+from magnetar.server.supervisor.notify import Supervisor
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageDamaged, StorageError, StorageLoss
 from magnetar.storage.ballast import Ballast, open_with
@@ -77,6 +79,7 @@ def run_standalone(
     check_ports(settings, ports)
     access = Access.from_settings(settings)
     started_s = time.monotonic()
+    supervisor = Supervisor.of(os.environ)
     os.umask(PRIVATE_UMASK)
     keep_buffers()
     raise_limit()
@@ -95,7 +98,8 @@ def run_standalone(
     while True:
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            run = _run(settings, storage, folder, ballast, bind, ports, access, secure, out, started_s, deadline)
+            life = (deadline, supervisor)
+            run = _run(settings, storage, folder, ballast, bind, ports, access, secure, out, started_s, *life)
             server = runner.run(run)
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
             break
@@ -107,6 +111,7 @@ def run_standalone(
     if server.failure is not None:
         return 1  # the deadline stays: a thread that hangs would keep the interpreter from ending
     deadline.cancel()
+    supervisor.close()
     out("stopped")
     return 0
 
@@ -150,6 +155,7 @@ async def _run(
     out: Callable[[str], None],
     started_s: float,
     deadline: StopDeadline,
+    supervisor: Supervisor,
 ) -> Server:
     try:
         server = Server(settings, storage, SystemClock(), bind=bind, ports=ports, access=access)
@@ -157,25 +163,27 @@ async def _run(
         raise _unreadable(error, storage, folder) from error
     server.disk.ballast = ballast
     for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, _obey, server, deadline, _SIGNAL.format(number.name))
+        server.loop.add_signal_handler(number, _obey, server, deadline, supervisor, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
-    renewal: asyncio.Task[None] | None = None
+    tasks: list[asyncio.Task[None]] = []
     try:
         await server.start()
         gc.enable()  # `magnetar standalone` starts without
         if secure is not None:
-            renewal = _keep_secure(server, secure)
+            tasks.append(_keep_secure(server, secure))
         out(_block(server, folder, secure))
         out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
         _report_start(server, folder)
+        supervisor.ready(f"serves {server.service_url(bind)} and {server.http_url(bind)}")
+        tasks.append(server.spawn("signs of life", lambda: supervisor.watch(lambda: _failures(server))))
         pipelines = _pipelines(server, folder, secure)
         pipelines.run()
         await server.wait()
     finally:
         deadline.start()
-        if renewal is not None:
-            renewal.cancel()
+        for task in tasks:
+            task.cancel()
         if pipelines is not None:
             _part_from(pipelines, server)
         await server.close()
@@ -183,6 +191,10 @@ async def _run(
             await pipelines.close()
     emit(STOPPED, reason=server.stop_reason)
     return server
+
+
+def _failures(server: Server) -> list[str]:
+    return health_of(server.vitals.facts()).failures(ALIVE)
 
 
 def _keep_secure(server: Server, secure: SecureFolder) -> asyncio.Task[None]:
@@ -203,8 +215,9 @@ def _unreadable(error: StorageError, storage: Storage, folder: Path) -> StartErr
     return StartError(f"{error}; `magnetar doctor data {folder}` shows what can be repaired")
 
 
-def _obey(server: Server, deadline: StopDeadline, reason: str) -> None:
+def _obey(server: Server, deadline: StopDeadline, supervisor: Supervisor, reason: str) -> None:
     deadline.start()  # whatever the broker is doing: a start may hang too
+    supervisor.stopping()
     server.is_wanted = False
     server.stop(reason)
 

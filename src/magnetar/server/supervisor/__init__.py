@@ -1,0 +1,1 @@
+"""The supervisor that runs the broker."""
