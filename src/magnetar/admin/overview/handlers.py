@@ -59,4 +59,4 @@ async def get_topics(call: Call) -> TopicPage:
     )
     snapshot = await _snapshots(call).current(call.alarm)
     time_slice = TimeSlice()
-    return await page_of(await seen_by(call, snapshot, time_slice), wanted, time_slice)
+    return await page_of(snapshot, await seen_by(call, snapshot, time_slice), wanted, time_slice)

@@ -59,8 +59,8 @@ class Verdict(msgspec.Struct):
     checks: list[CheckOutcome]
 
 
-class Numbers(msgspec.Struct, rename="camel", kw_only=True):
-    """What topics, namespaces and the broker have in common."""
+class Numbers(msgspec.Struct, rename="camel", kw_only=True, gc=False):
+    """What topics, namespaces and the broker have in common. Thousands at a time must not wake the collector."""
 
     rate_in: float = 0.0
     rate_out: float = 0.0
@@ -99,7 +99,7 @@ class TopicState(StrEnum):
     DAMAGED = "damaged"
 
 
-class TopicRow(Numbers, rename="camel", kw_only=True):
+class TopicRow(Numbers, rename="camel", kw_only=True, gc=False):
     """A topic; one with partitions is one row, and `partitions` is 0 for one without.
 
     `dead_letters` wait: in the topic, if it is a dead letter topic, or in those of its subscriptions.
@@ -118,7 +118,7 @@ class TopicPage(msgspec.Struct):
     topics: list[TopicRow]
 
 
-class Totals(Numbers, rename="camel", kw_only=True):
+class Totals(Numbers, rename="camel", kw_only=True, gc=False):
     """`topics` counts one with partitions once; `unloaded` are without numbers, as they were not used yet."""
 
     topics: int = 0

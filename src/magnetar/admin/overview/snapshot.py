@@ -40,6 +40,8 @@ _STATES = {state: index for index, state in enumerate(TopicState)}
 
 _Counters = tuple[int, int, int, int]  # messages and bytes in, messages and bytes out
 _Rates = tuple[float, float, float, float]
+_NOTHING: _Counters = (0, 0, 0, 0)
+_STILL: _Rates = (0.0, 0.0, 0.0, 0.0)
 _Start = tuple[int, int, int]  # of a log: its ledger and first entry, and the bytes before it
 _Stuck = dict[tuple[str, str, Kind], list[tuple[Stuck, int]]]  # with the backlog of each partition
 
@@ -90,12 +92,13 @@ class _Waiting:
 
 @dataclass(slots=True)
 class Snapshot:
-    """`whole` is the answer to those who see all of it, once one of them asked."""
+    """`whole` and `orders` are what those who see all of it get, once one of them asked."""
 
     time_ms: int
     health: Health
     parts: dict[str, NamespacePart] = field(default_factory=dict)
     whole: bytes = b""
+    orders: dict[tuple[str, bool], list[TopicRow]] = field(default_factory=dict)
 
 
 class Survey:
@@ -114,7 +117,8 @@ class Survey:
     async def take(self, health: Health, work: Work) -> Snapshot:
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
-        seconds = 0.0 if self._at_ms is None else (now_ms - self._at_ms) / 1000
+        # The first snapshot of a young broker has the rates since its start.
+        seconds = (broker.uptime_ms if self._at_ms is None else now_ms - self._at_ms) / 1000
         seconds = seconds if _RATES_WITHIN_S[0] <= seconds <= _RATES_WITHIN_S[1] else 0.0
         snapshot = Snapshot(broker.now_ms(), health)
         self._next_counters, self._next_starts = {}, {}
@@ -135,18 +139,19 @@ class Survey:
         catalog, topics = self._broker.catalog, self._broker.topics
         rows: dict[str, TopicRow] = {}
         stuck: _Stuck = {}
+        has_damage = bool(catalog.damaged or self._broker.damage)
         for full in list(catalog.topics_of.get(part.name, ())):
-            name = TopicName.parse(full)
+            topic = topics.get(full)
+            name = TopicName.parse(full) if topic is None else topic.name
             base, partitions = full, 0
-            if name.is_partition and (record := catalog.partitioned.get(name.base.full)) is not None:
+            if name.partition >= 0 and (record := catalog.partitioned.get(name.base.full)) is not None:
                 base, partitions = name.base.full, record.partitions
             row = rows.get(base)
             if row is None:
                 row = rows[base] = TopicRow(topic=base, partitions=partitions)
-            topic = topics.get(full)
             if topic is not None:
                 self._add(row, topic, now_ms, seconds, stuck)
-            if full in catalog.damaged or (self._broker.damage and self._is_damaged(full)):
+            if has_damage and (full in catalog.damaged or self._broker.damage.of("topic", full) is not None):
                 _worsen(row, TopicState.DAMAGED)
             if work.is_over:
                 await work.restart()
@@ -159,25 +164,23 @@ class Survey:
             part.findings.add(_of_subscription(base, subscription, kind, found))
             await work.checkpoint()
 
-    def _is_damaged(self, full: str) -> bool:
-        return self._broker.damage.of("topic", full) is not None
-
     def _add(self, row: TopicRow, topic: Topic, now_ms: int, seconds: float, stuck: _Stuck) -> None:
         """The numbers of an open topic, and the subscriptions of it that do not move."""
         subscriptions = messages_out = bytes_out = 0
         rate_out = throughput_out = 0.0
-        holds_letters = self._holds_letters(topic)
-        producers, consumers = len(topic.producers) - topic.producers.replicators, 0
+        producers, consumers = len(topic.producers), 0
+        if producers:
+            producers -= topic.producers.replicators
         is_stuck = False
         for one in topic.subscriptions.values():
             if one.is_internal:
                 continue
             subscriptions += not one.is_anonymous
-            for consumer in one.consumers:
-                consumers += 1
-                rate, throughput, _ = consumer.rates
-                rate_out += rate
-                throughput_out += throughput
+            consumers += len(one.consumers)
+            if not seconds:
+                for consumer in one.consumers:
+                    rate_out += consumer.rates[0]
+                    throughput_out += consumer.rates[1]
             if not isinstance(one, Subscription):
                 messages_out += sum([consumer.delivered_messages for consumer in one.consumers])
                 bytes_out += sum([consumer.delivered_bytes for consumer in one.consumers])
@@ -186,20 +189,24 @@ class Survey:
             bytes_out += one.deliveries.bytes
             row.unacked += one.places.unacked
             row.delayed += one.places.delayed
-            backlog = one.backlog if one.durable else 0
+            if not one.durable:
+                continue
+            backlog = one.backlog
             row.backlog += backlog
-            if (backlog or one.record.paused) and not holds_letters:
+            if (backlog or one.record.paused) and not self._holds_letters(topic):
                 why = self._movements.why_stuck(one, now_ms)
                 if why is not None:
                     is_stuck = True
                     stuck.setdefault((row.topic, one.name, why.kind), []).append((why, backlog))
         counters = (topic.messages_in, topic.bytes_in, messages_out, bytes_out)
-        of_last_minute = (topic.rates_in[0], topic.rates_in[1], rate_out, throughput_out)
-        rates = self._rates(topic.name.full, counters, of_last_minute, seconds)
-        row.rate_in += rates[0]
-        row.throughput_in += rates[1]
-        row.rate_out += rates[2]
-        row.throughput_out += rates[3]
+        rates = self._rates(topic.name.full, counters, seconds)
+        if rates is None:
+            rates = (topic.rates_in[0], topic.rates_in[1], rate_out, throughput_out)
+        if rates is not _STILL:
+            row.rate_in += rates[0]
+            row.throughput_in += rates[1]
+            row.rate_out += rates[2]
+            row.throughput_out += rates[3]
         row.subscriptions = max(row.subscriptions, subscriptions)
         row.producers += producers
         row.consumers += consumers
@@ -207,16 +214,15 @@ class Survey:
             row.stored_bytes += self._stored_bytes(topic)
         _worsen(row, _state_of(topic, is_stuck=is_stuck, is_used=bool(producers or consumers)))
 
-    def _rates(self, full: str, counters: _Counters, of_last_minute: _Rates, seconds: float) -> _Rates:
-        """`seconds` have passed since the snapshot before; 0 without one."""
-        if any(counters):
+    def _rates(self, full: str, counters: _Counters, seconds: float) -> _Rates | None:
+        """`seconds` have passed since the snapshot before; 0 without one, which has no rates."""
+        if counters != _NOTHING:
             self._next_counters[full] = counters
         if not seconds:
-            return of_last_minute
-        before = self._counters.get(full)
-        if counters == before:
-            return 0.0, 0.0, 0.0, 0.0
-        old = before or (0, 0, 0, 0)
+            return None
+        old = self._counters.get(full, _NOTHING)
+        if counters == old:
+            return _STILL
         return (
             max(0, counters[0] - old[0]) / seconds,
             max(0, counters[1] - old[1]) / seconds,
@@ -364,7 +370,7 @@ def _state_of(topic: Topic, *, is_stuck: bool, is_used: bool) -> TopicState:
 
 
 def _worsen(row: TopicRow, state: TopicState) -> None:
-    if _STATES[state] > _STATES[row.state]:
+    if row.state is TopicState.UNLOADED or _STATES[state] > _STATES[row.state]:
         row.state = state
 
 

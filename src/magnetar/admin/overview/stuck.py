@@ -61,7 +61,7 @@ class Movements:
             return Stuck("warning", Kind.NO_CONSUMER, "has no consumer")
         still_ms = self._still_ms(one, now_ms)
         if one.deliveries.is_blocked or all(consumer.is_blocked for consumer in one.consumers):
-            text = f"is blocked: its consumers hold {one.places.unacked:,} unacknowledged messages, the limit"
+            text = f"is blocked: its consumers hold {_messages(one.places.unacked)} unacknowledged, the limit"
             return Stuck("error", Kind.BLOCKED, text)
         return None if still_ms < STILL_MS else _why_still(one, still_ms)
 
@@ -86,10 +86,14 @@ def _why_still(one: Subscription, still_ms: int) -> Stuck | None:
     if not ready and still_ms >= STILL_MS and not places.unacked:
         return Stuck("warning", Kind.SLOW, f"does not move {span}: its consumers ask for no messages")
     if places.unacked and still_ms >= HELD_MS:
-        text = f"does not move {span}: its consumers hold {places.unacked:,} messages and acknowledge none"
+        text = f"does not move {span}: its consumers hold {_messages(places.unacked)} and acknowledge none"
         return Stuck("warning", Kind.SLOW, text)
     return None
 
 
 def _keys(count: int) -> str:
     return "a key" if count == 1 else f"{count} keys"
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"

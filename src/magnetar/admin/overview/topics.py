@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import merge
-from itertools import islice
 from typing import Any, NamedTuple
 
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.overview.model import TopicPage, TopicRow
+from magnetar.admin.overview.snapshot import Snapshot
 from magnetar.admin.overview.visible import Seen
 
 _SORTED_AT_A_TIME = 500
@@ -36,33 +36,51 @@ class Wanted(NamedTuple):
     offset: int
 
 
-async def page_of(seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> TopicPage:
-    """Rows that are equal in what they are sorted by are in the order of their names."""
-    rows: list[TopicRow] = []
+async def page_of(snapshot: Snapshot, seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> TopicPage:
+    """Rows that are equal in what they are sorted by are in the order of their names.
+
+    All of them in one order are kept with the snapshot: consoles ask for the same every few seconds.
+    """
+    order = (wanted.sort, wanted.is_descending)
+    is_everything = seen.is_all and not wanted.search and not wanted.namespace
+    rows = snapshot.orders.get(order) if is_everything else None
+    if rows is None:
+        rows = await _sorted(await _matching(seen, wanted, time_slice), wanted, time_slice)
+        if is_everything:
+            snapshot.orders[order] = rows
+    return TopicPage(len(rows), rows[wanted.offset : wanted.offset + wanted.limit])
+
+
+async def _matching(seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> list[TopicRow]:
+    found: list[TopicRow] = []
     search = wanted.search.lower()
     for part, *_ in seen.parts:
         if wanted.namespace not in ("", part.name):
             continue
         for row in part.rows:
             if not search or search in row.topic.lower():
-                rows.append(row)
+                found.append(row)
             if time_slice.is_over:
                 await time_slice.restart()
-    page: list[TopicRow] = []
-    key, sign = SORTS[wanted.sort], -1 if wanted.is_descending else 1
+    return found
+
+
+async def _sorted(rows: list[TopicRow], wanted: Wanted, time_slice: TimeSlice) -> list[TopicRow]:
+    """Short runs are sorted at once, and then merged."""
+    key, is_reversed = SORTS[wanted.sort], wanted.is_descending and wanted.sort == "name"
+    sign = -1 if wanted.is_descending else 1
 
     def by_number(row: TopicRow) -> Any:
         return sign * key(row), row.topic
 
-    by_name = wanted.sort == "name"
-    order = key if by_name else by_number
+    order = key if wanted.sort == "name" else by_number
     runs = []
     for start in range(0, len(rows), _SORTED_AT_A_TIME):
-        runs.append(sorted(rows[start : start + _SORTED_AT_A_TIME], key=order, reverse=by_name and sign < 0))
+        runs.append(sorted(rows[start : start + _SORTED_AT_A_TIME], key=order, reverse=is_reversed))
         await time_slice.checkpoint()
-    merged = merge(*runs, key=order, reverse=by_name and sign < 0)
-    for row in islice(merged, wanted.offset + wanted.limit):
-        page.append(row)
+    found: list[TopicRow] = []
+    for row in merge(*runs, key=order, reverse=is_reversed):
+        found.append(row)
         if time_slice.is_over:
             await time_slice.restart()
-    return TopicPage(len(rows), page[wanted.offset :])
+    return found
