@@ -336,7 +336,7 @@ def test_routes_that_are_stuck() -> None:
     admin.broker.catalog.save_cluster("west", ClusterRecord("http://west:8080"))
     admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "west"]})
     admin.publish(ORDERS, b"1")
-    admin.done("POST", "/admin/v2/namespaces/public/default/replication", json=["standalone", "west"])
+    assert admin("POST", "/admin/v2/namespaces/public/default/replication", json=["standalone", "west"]).is_success
     admin.broker.replication.no_process("Spark is not installed")
     admin.publish(ORDERS, b"2")
     found = later(admin, 10 * MINUTE_MS)

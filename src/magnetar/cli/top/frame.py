@@ -24,6 +24,7 @@ WIDE = 120
 
 _SIDE = 44
 _GAP = 3
+_LEAST = 9  # lines of attention and topics, which go before all that is below them
 _ROWS = 20  # of topics and of attention, where nothing limits the height
 _SPARKS = 40
 _STYLES = {"error": "bold red", "warning": "yellow", "failed": "bold red", "ok": "green"}
@@ -46,14 +47,16 @@ def frame(answers: Answers, history: History, width: int, height: int | None = N
     is_wide = WIDE <= width < 1000
     side = _side(overview, _SIDE if is_wide else width)
     left = None if height is None else height - len(top) - 1
-    below = 0 if is_wide else len(side) + 1
+    if not is_wide and left is not None and left - len(side) < _LEAST:
+        side = []
+    below = 0 if is_wide or not side else len(side) + 1
     attention = _attention(overview, width, None if left is None else _share(left - below, len(answers.topics)))
     rows = _ROWS if left is None else max(1, left - len(attention) - 2 - below)
     parts: list[RenderableType] = [*top, *attention, _line("")]
     if is_wide:
         parts.append(_beside(_topics(answers, rows, width - _SIDE - _GAP), side))
     else:
-        parts += [_topics(answers, rows, width), _line(""), *side]
+        parts += [_topics(answers, rows, width), *([_line(""), *side] if side else [])]
     return Group(*parts)
 
 
