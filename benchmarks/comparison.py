@@ -30,6 +30,7 @@ from dead_letters import DeadLettersFailed
 from failed_messages import FAILED_MESSAGES, FAILED_MESSAGES_FAILURES
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, SECURED, WITHOUT_PERF, measure_round
+from overview import overview
 from perf import Perf, PerfFailed
 from program import ProgramFailed
 from redelivery import dead_letters_by_broker, redelivery
@@ -49,6 +50,7 @@ SPARK = {
 OURS_ONLY = {
     **scale.OURS_ONLY,
     "admin": administration,
+    "overview": overview,
     "dead-letters-by-broker": dead_letters_by_broker,
     "redelivery": redelivery,
     **SPARK,

@@ -89,6 +89,8 @@ class Scale:
     dead_letters: int
     settle_s: float
     starts: int
+    overview_turns: int
+    overview_turn_s: float
     spark: SparkScale
     failed_messages: FailedMessagesScale
 
@@ -101,6 +103,8 @@ FULL = Scale(
     dead_letters=50_000,
     settle_s=3.0,
     starts=5,
+    overview_turns=5,
+    overview_turn_s=12.0,
     spark=SparkScale(
         read_1kb=4_000_000,
         read_100b=10_000_000,
@@ -124,6 +128,8 @@ QUICK = Scale(
     dead_letters=20_000,
     settle_s=1.0,
     starts=3,
+    overview_turns=3,
+    overview_turn_s=6.0,
     spark=SparkScale(
         read_1kb=1_000_000,
         read_100b=2_000_000,

@@ -113,6 +113,10 @@ def _all_under(limit: float) -> Callable[[Points], bool | None]:
     return lambda points: all(value < limit for _, value in points)
 
 
+def _all_at_least(limit: float) -> Callable[[Points], bool | None]:
+    return lambda points: all(value >= limit for _, value in points)
+
+
 def _any_points(points: Points) -> bool | None:
     return None
 
@@ -232,6 +236,15 @@ SERIES = (
     Series("admin-stats", "slowest stats of a topic, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
     Series("admin-metrics", "/metrics with {} topics", "s", ".2f", "", _any_points),
     Series("admin-pause", "longest loop pause during a scrape, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
+    Series("overview-first", "first overview of {} topics", "s", ".2f", "under 2 s", _all_under(2)),
+    Series(
+        "overview-publish",
+        "publish rate while 5 clients poll the overview of {} topics, against none",
+        "",
+        ".3f",
+        "at least 0.97",
+        _all_at_least(0.97),
+    ),
 )
 
 AFTERWARDS = (

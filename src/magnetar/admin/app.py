@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
@@ -74,6 +74,7 @@ class AdminApp:
         self._alarm = alarm
         self._vitals = vitals
         self._backups = backups
+        self._shared: dict[type, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
@@ -206,6 +207,7 @@ class AdminApp:
             may_be_browser=may_be_browser(request.headers),
             listener=header_of(request, "X-Pulsar-ListenerName") or query.get("listenerName", ""),
             is_tls=request.scope["scheme"] == "https",
+            shared=self._shared,
         )
 
 

@@ -26,6 +26,7 @@ from magnetar.admin.needs import (
     TENANT_ADMIN,
     Needs,
 )
+from magnetar.admin.overview import handlers as overview
 from magnetar.admin.policy import routes as policy_routes
 from magnetar.admin.resource import (
     backlog,
@@ -98,6 +99,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _BROKERS + "/ready", health.ready_text, SIGNED_IN),
     Route("GET", _BROKERS + "/version", brokers.version, SIGNED_IN),
     Route("GET", _BROKERS + "/leaderBroker", brokers.leader, SUPER_USER),
+    Route("GET", _BROKERS + "/overview", overview.get_overview, SIGNED_IN),
+    Route("GET", _BROKERS + "/topics", overview.get_topics, SIGNED_IN),
     Route("GET", _BROKERS + "/disk", brokers.disk, SUPER_USER),
     Route("POST", _BROKERS + "/backup", brokers.make_backup, SUPER_USER, changes=True),
     Route("DELETE", _BROKERS + "/backup", brokers.discard_backup, SUPER_USER, changes=True),

@@ -81,6 +81,7 @@ class Broker:
         self.authentication = Authentication()  # the server replaces both
         self.authorization = Authorization()
         self.clock = clock
+        self._opened_ms = clock.monotonic_ms()
         self.commits = Commits(storage, host)
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
         self.policies = Policies.of(self.settings)
@@ -115,6 +116,10 @@ class Broker:
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
+
+    @property
+    def uptime_ms(self) -> int:
+        return self.clock.monotonic_ms() - self._opened_ms
 
     def next_id(self, batch: Batch) -> int:
         """A new number for a topic or a subscription, never used before."""

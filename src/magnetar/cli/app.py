@@ -24,6 +24,7 @@ from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.process import process
 from magnetar.cli.tour.tour import tour
 from magnetar.version import __version__
+from magnetar.cli.top.command import top
 
 app = typer.Typer(
     name="magnetar",
@@ -161,6 +162,7 @@ def standalone(
     return _standalone.start(options)
 
 
+app.command(cls=PlainCommand)(top)
 app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -74,6 +74,14 @@ class Call:
     may_be_browser: bool = False  # a web page may have made this request
     listener: str = ""  # the advertised listener that the client names
     is_tls: bool = False  # the client came by HTTPS
+    shared: dict[type, Any] = field(default_factory=dict)  # by all requests: see `shared_by_all`
+
+    def shared_by_all(self, kind: type[T], create: Callable[[], T]) -> T:
+        """What handlers keep from one request to the next, as long as the application: one object of each kind."""
+        kept: T | None = self.shared.get(kind)
+        if kept is None:
+            kept = self.shared[kind] = create()
+        return kept
 
     @property
     def author(self) -> Author | None:

@@ -1,0 +1,1 @@
+"""The state of the whole broker in one answer, for `magnetar top` and the console."""

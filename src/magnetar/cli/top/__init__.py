@@ -1,0 +1,1 @@
+"""`magnetar top`: the whole broker in the terminal."""
