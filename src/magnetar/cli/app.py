@@ -20,6 +20,7 @@ from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
+from magnetar.cli.nouns.console import console
 from magnetar.cli.nouns.process import process
 
 app = typer.Typer(
@@ -160,6 +161,7 @@ def standalone(
     return _standalone.start(options)
 
 
+app.command(cls=PlainCommand)(console)
 app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)
