@@ -7,25 +7,31 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from magnetar.console.layout.elements import box, text
+from magnetar.console.layout.elements import box, button, fault, text
 from magnetar.console.options import TYPED_CONFIRMATION_FROM
 
 
 async def confirmed(title: str, consequence: str, number: int, verb: str) -> bool:
     """Whether the user wants it. `consequence` has the number in words."""
+    is_typed = number >= TYPED_CONFIRMATION_FROM
     with ui.dialog() as dialog, box("div", "dialog", role="alertdialog", aria_label=title):
         text("h2", title)
         text("p", consequence)
-        is_typed = number >= TYPED_CONFIRMATION_FROM
         if is_typed:
             entered = ui.input(f"Type {number} to confirm").props("outlined dense autofocus autocomplete=off")
+        wrong = box("div")
+
+        def confirm() -> None:
+            if is_typed and (entered.value or "").strip() != str(number):
+                wrong.clear()
+                with wrong:
+                    fault(f"Type {number} to confirm.")
+                return
+            dialog.submit(True)
+
         with box("div", "actions"):
-            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props(
-                "flat no-caps" + " autofocus" * (not is_typed)
-            )
-            action = ui.button(verb, on_click=lambda: dialog.submit(True)).props("no-caps unelevated color=negative")
-            if is_typed:
-                action.bind_enabled_from(entered, "value", lambda value: (value or "").strip() == str(number))
+            button("Cancel", lambda: dialog.submit(False), **({} if is_typed else {"autofocus": "autofocus"}))
+            button(verb, confirm, "danger")
     dialog.open()
     answer = await dialog
     dialog.delete()

@@ -60,6 +60,13 @@ def link_cell(content: str, address: str) -> Callable[[], None]:
     return build
 
 
+def button(content: str, on_click: Callable[[], object], classes: str = "", **attributes: str) -> TextElement:
+    """A plain one: it looks the same in both themes."""
+    element = text("button", content, f"button {classes}", type="button", **attributes)
+    element.on("click", lambda: on_click())
+    return element
+
+
 class Column(NamedTuple):
     """`address` is where its heading leads, to sort by it. `order` is `ascending` or `descending` if it is sorted."""
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nicegui import ui
 
-from magnetar.console.layout.elements import box, link, text
+from magnetar.console.layout.elements import box, button, link, text
 from magnetar.console.layout.view import View
 from magnetar.console.rest.capabilities import health_of
 
@@ -85,15 +85,14 @@ def _cluster(view: View) -> None:
 def _theme(view: View, dark: ui.dark_mode) -> None:
     names = {value: name for name, value in _THEMES}
     order = [value for _, value in _THEMES]
-    button = ui.button(f"Theme: {names[view.session.theme]}").props("flat no-caps dense").classes("theme")
 
     def change() -> None:
         chosen = order[(order.index(view.session.theme) + 1) % len(order)]
         view.session.theme = chosen
         dark.value = chosen
-        button.text = f"Theme: {names[chosen]}"
+        shown.text = f"Theme: {names[chosen]}"
 
-    button.on_click(change)
+    shown = button(f"Theme: {names[view.session.theme]}", change, "theme")
 
 
 def _account(view: View) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from nicegui import Client, ui
 
 from magnetar.client.errors import ClientError
-from magnetar.console.layout.elements import box, fault, link, text
+from magnetar.console.layout.elements import box, button, fault, link, text
 from magnetar.console.layout.units import moment, zone_of
 from magnetar.console.rest.admin import AdminApi
 from magnetar.console.rest.capabilities import Capabilities
@@ -114,7 +114,7 @@ class _Part:
         self._element.clear()
         with self._element:
             show_fault(self._view, error)
-            ui.button("Try again", on_click=self.show).props("no-caps outline")
+            button("Try again", self.show)
 
 
 def show_fault(view: View, error: Exception) -> None:

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from magnetar.console.layout.frame import frame
 from magnetar.console.layout.view import View
-from magnetar.console.pages import overview, topics
+from magnetar.console.pages import dead_letter, dead_letter_topics, dead_letters, overview, topic, topics
 from magnetar.console.rest.capabilities import Capabilities
 from magnetar.console.rest.errors import BrokerError, NotAuthenticated
 from magnetar.console.web.gate import SESSION_KEY
@@ -20,6 +20,7 @@ from magnetar.console.web.plain_page import unreachable_page
 from magnetar.console.web.session import Session, Sessions
 
 _BROKER_S = 2.5
+_TOPIC = "{domain}/{tenant}/{namespace}/{topic:path}"
 
 
 class Page(NamedTuple):
@@ -34,6 +35,10 @@ class Page(NamedTuple):
 PAGES = (
     Page("/", "/", lambda view: "Overview", overview.show),
     Page("/topics", "/topics", lambda view: "Topics", topics.show),
+    Page(f"/topics/{_TOPIC}", "/topics", topic.title, topic.show),
+    Page("/dead-letters", "/dead-letters", lambda view: "Dead letters", dead_letter_topics.show),
+    Page(f"/dead-letters/{_TOPIC}", "/dead-letters", dead_letters.title, dead_letters.show),
+    Page(f"/dead-letter/{{message}}/{_TOPIC}", "/dead-letters", dead_letter.title, dead_letter.show),
 )
 
 

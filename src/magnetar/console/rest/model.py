@@ -284,6 +284,7 @@ class PipelineStatus(Answer, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     verb: str = ""
+    spec: dict[str, Any] = {}
     state: str = ""
     reason: str = ""
     process: str = ""
