@@ -6,10 +6,12 @@ Owns the rule for addresses that other machines reach. The extra `console` has t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from magnetar.console.options import ConsoleOptions
@@ -18,6 +20,9 @@ from magnetar.settings.addresses import is_loopback
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from magnetar.console.app import Console
+    from magnetar.console.rest.admin import Broker
 
 NEEDS_EXTRA = "the console needs NiceGUI, which is not installed: pip install 'magnetar[console]'"
 _SOCKET_MESSAGE_MAX = 1 << 20
@@ -76,12 +81,22 @@ async def _serve(options: ConsoleOptions, listening: socket.socket, out: Callabl
         await console.gate.close()
 
 
-def _server(console: object) -> uvicorn.Server:
+def _server(console: Console) -> uvicorn.Server:
     import uvicorn
 
-    return uvicorn.Server(
+    class Server(uvicorn.Server):
+        """A signal ends it with exit code 0, as it ends the broker."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+            yield
+
+    return Server(
         uvicorn.Config(
-            console.asgi,  # type: ignore[attr-defined]
+            console.asgi,
             log_level="warning",
             access_log=False,
             server_header=False,
@@ -98,7 +113,7 @@ def address_of(bind: str, port: int) -> str:
     return f"http://{host}:{port}"
 
 
-async def _check_openness(options: ConsoleOptions, broker: object) -> None:
+async def _check_openness(options: ConsoleOptions, broker: Broker) -> None:
     """Other machines are served if the broker wants a login, or if the operator wants it otherwise."""
     if is_loopback(options.bind):
         return
@@ -106,11 +121,9 @@ async def _check_openness(options: ConsoleOptions, broker: object) -> None:
         print(f"magnetar: the console listens on {options.bind} without a login of its own: who reaches it may do what"
               " the broker allows", file=sys.stderr)  # fmt: skip
         return
-    from magnetar.console.rest.admin import Broker
     from magnetar.console.rest.capabilities import needs_login
     from magnetar.console.rest.errors import Unreachable
 
-    assert isinstance(broker, Broker)
     api = broker.api()
     try:
         if await needs_login(api):

@@ -33,6 +33,9 @@ NAVIGATION = (Entry("Overview", "/"), Entry("Topics", "/topics"), Entry("Dead le
 @contextmanager
 def frame(view: View, title: str, address: str) -> Iterator[None]:
     """`address` is that of the line in the navigation which the page belongs to."""
+    outer = view.client.content.parent_slot
+    if outer is not None:
+        outer.parent.props["role"] = "none"  # NiceGUI makes all of it the main part
     dark = ui.dark_mode(view.session.theme)
     link("Skip to content", "#content", "skip")
     with box("header", "top"):

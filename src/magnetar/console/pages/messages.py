@@ -65,7 +65,7 @@ def _messages(view: View, topic: TopicName, found: list[Peeked] | int, position:
         return
     if not found:
         name = f"{topic.tenant}/{topic.namespace}/{topic.local}"
-        command = f'magnetar messages produce {name} "Hello, world"'
+        command = f'magnetar messages publish {name} "Hello, world"'
         empty("There are no messages", "Acknowledged messages are deleted. Publish one:", command)
         return
     for one in found:

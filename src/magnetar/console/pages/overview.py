@@ -18,7 +18,7 @@ from magnetar.console.rest.model import Attention, NamespaceRow, Overview
 
 REFRESH_S = 5.0
 _NAMESPACES_MAX = 100
-PUBLISH_HINT = 'magnetar messages produce public/default/hello "Hello, world"'
+PUBLISH_HINT = 'magnetar messages publish public/default/hello "Hello, world"'
 
 
 class Namespaces(msgspec.Struct, frozen=True):
