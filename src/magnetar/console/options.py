@@ -35,6 +35,7 @@ class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`security` has trusted certificates and no login: each session logs in with its own token.
 
     `trusted_hosts` are names of the console in addition to loopback and IP addresses, for one behind a proxy.
+    `until_eof`: it ends when its standard input does, as that of a broker which started it.
     """
 
     url: str
@@ -43,3 +44,4 @@ class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
     port: int = PORT_DEFAULT
     without_authentication: bool = False
     trusted_hosts: tuple[str, ...] = ()
+    until_eof: bool = False

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import os
 import signal
 import socket
 import sys
@@ -36,8 +37,7 @@ class CannotStart(MagnetarError):
 
 def run_console(options: ConsoleOptions, out: Callable[[str], None]) -> int:
     """Serves until it is stopped by a signal; returns the exit code."""
-    if importlib.util.find_spec("nicegui") is None:
-        raise InvalidSetting(NEEDS_EXTRA)
+    check_installed()
     listening = _listen(options)
     try:
         asyncio.run(_serve(options, listening, out))
@@ -46,6 +46,12 @@ def run_console(options: ConsoleOptions, out: Callable[[str], None]) -> int:
     finally:
         listening.close()
     return 0
+
+
+def check_installed() -> None:
+    """Raises `InvalidSetting` without the extra."""
+    if importlib.util.find_spec("nicegui") is None:
+        raise InvalidSetting(NEEDS_EXTRA)
 
 
 def _listen(options: ConsoleOptions) -> socket.socket:
@@ -70,6 +76,8 @@ async def _serve(options: ConsoleOptions, listening: socket.socket, out: Callabl
     console = Console(options)
     console.gate.port = listening.getsockname()[1]
     server = _server(console)
+    if options.until_eof:
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _end_at_eof, server)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.02)
@@ -79,6 +87,12 @@ async def _serve(options: ConsoleOptions, listening: socket.socket, out: Callabl
         await serving
     finally:
         await console.gate.close()
+
+
+def _end_at_eof(server: uvicorn.Server) -> None:
+    if not os.read(sys.stdin.fileno(), 1024):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        server.should_exit = True
 
 
 def _server(console: Console) -> uvicorn.Server:

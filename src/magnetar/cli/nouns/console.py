@@ -53,6 +53,8 @@ TrustedHost = Annotated[
     ),
 ]
 
+UntilEof = Annotated[bool, typer.Option("--until-eof", hidden=True, help="End with the standard input.")]
+
 
 def console(
     context: typer.Context,
@@ -60,6 +62,7 @@ def console(
     bind: Bind = BIND_DEFAULT,
     without_authentication: WithoutAuthentication = False,
     trusted_host: TrustedHost = None,
+    until_eof: UntilEof = False,
     url: Url = None,
     trust_certs: TrustCerts = None,
     profile: ProfileName = None,
@@ -79,6 +82,7 @@ def console(
         port=port,
         without_authentication=without_authentication,
         trusted_hosts=tuple(trusted_host or ()),
+        until_eof=until_eof,
     )
     from magnetar.console.start import run_console
 

@@ -68,12 +68,14 @@ def button(content: str, on_click: Callable[[], object], classes: str = "", **at
 
 
 class Column(NamedTuple):
-    """`address` is where its heading leads, to sort by it. `order` is `ascending` or `descending` if it is sorted."""
+    """`address` is where its heading leads, to sort by it. `order` is `ascending` or `descending` if it is sorted.
+    What `is_short` stays on one line."""
 
     name: str
     is_number: bool = False
     address: str = ""
     order: str = ""
+    is_short: bool = False
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], classes: str = "") -> None:
@@ -101,7 +103,7 @@ def _heading(column: Column) -> None:
 
 
 def _cell(column: Column, cell: Cell, *, is_first: bool) -> None:
-    classes = "number" if column.is_number else ""
+    classes = "number" if column.is_number else "short" if column.is_short else ""
     attributes = {"data_label": column.name}
     tag = "th" if is_first else "td"
     if is_first:

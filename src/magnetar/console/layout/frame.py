@@ -43,7 +43,7 @@ def frame(view: View, title: str, address: str) -> Iterator[None]:
              aria_controls="navigation")  # fmt: skip
         link("Magnetar", "/", "brand")
         _cluster(view)
-        with box("form", "search", action="/topics", method="get", role="search"):
+        with box("form", "search", action="/topics", method="get", role="search", aria_label="Search"):
             box("input", "", type="search", name="search", id="search", placeholder="Search topics  ( / )",
                 aria_label="Search topics", autocomplete="off", maxlength="200")  # fmt: skip
         _theme(view, dark)

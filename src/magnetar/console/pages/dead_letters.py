@@ -111,7 +111,7 @@ def _list(
     else:
         columns = (
             Column("Message"),
-            Column("Time"),
+            Column("Time", is_short=True),
             Column("Reason"),
             Column("Error"),
             Column("Of subscription"),

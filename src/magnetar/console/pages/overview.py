@@ -85,7 +85,7 @@ def _overview(view: View, found: Overview) -> None:
         table(
             "Dead letters by reason",
             columns,
-            [(one.reason, count(one.waiting)) for one in found.dead_letters.by_reason],
+            [(one.reason, counted(one.waiting, "message")) for one in found.dead_letters.by_reason],
         )
     if found.namespaces:
         text("h2", "Namespaces")

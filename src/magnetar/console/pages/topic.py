@@ -73,7 +73,7 @@ def _subscription(view: View, name: str, one: Subscription) -> None:
     with box("section", "card", aria_label=f"Subscription {name}"):
         with box("h3"):
             text("span", name)
-            badge(one.type or "no consumer yet")
+            badge(one.type if one.type not in ("", "None") else "no consumer yet")
         for reason in reasons(one):
             text("p", reason, "note")
         fields(

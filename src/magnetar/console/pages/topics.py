@@ -12,7 +12,7 @@ import msgspec
 
 from magnetar.console.layout.elements import Cell, Column, badge, box, empty, href, link, table, text
 from magnetar.console.layout.paging import offset_of, page_links
-from magnetar.console.layout.units import count, rate, size
+from magnetar.console.layout.units import count, counted, rate, size
 from magnetar.console.layout.view import View
 from magnetar.console.options import ROWS_PER_PAGE
 from magnetar.console.pages.overview import PUBLISH_HINT, topic_address
@@ -103,15 +103,15 @@ def _columns(query: Mapping[str, str], has_numbers: bool) -> list[Column]:
         address = href("topics", query={**query, "sort": sort, "order": order})
         columns.append(Column(title, sort != "name", address, _ORDERS[query["order"]] if is_sorted else ""))
     if has_numbers:
-        plain = ("Partitions", "Subscriptions", "Producers", "Consumers")
-        columns.extend(Column(name, is_number=True) for name in plain)
-        columns.append(Column("State"))
+        columns += [Column("Subscriptions", is_number=True), Column("State", is_short=True)]
     return columns
 
 
 def _row(one: TopicRow, has_numbers: bool) -> list[Cell]:
     def name() -> None:
         link(one.topic.removeprefix("persistent://"), topic_address(one.topic))
+        if one.partitions:
+            text("span", f" {counted(one.partitions, 'partition')}", "hint")
 
     if not has_numbers:
         return [name]
@@ -122,7 +122,6 @@ def _row(one: TopicRow, has_numbers: bool) -> list[Cell]:
         else:
             badge(one.state or "", "warning")
 
-    numbers = (one.partitions or None, one.subscriptions, one.producers, one.consumers)
     return [
         name,
         rate(one.rate_in),
@@ -130,6 +129,6 @@ def _row(one: TopicRow, has_numbers: bool) -> list[Cell]:
         f"{count(one.backlog)} msg",
         size(one.stored_bytes),
         f"{count(one.dead_letters)} msg",
-        *map(count, numbers),
+        count(one.subscriptions),
         state,
     ]
