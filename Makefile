@@ -34,7 +34,7 @@ TOPICS ?= 10000
 RATE ?= 20000
 
 help:
-	@echo 'make run       start a broker here               ARGS="--port 0"'
+	@echo 'make run       start a broker and its console    ARGS="--port 0"'
 	@echo 'make test      run the tests                     PYTEST_ARGS="-k names"'
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      regenerate the reference pages in docs'
@@ -51,7 +51,7 @@ help:
 setup: $(VENV)/.installed-dev
 
 run: $(VENV)/.installed-run
-	$(VENV)/bin/magnetar standalone $(ARGS)
+	$(VENV)/bin/magnetar standalone --console $(ARGS)
 
 # Two at a time: many tests wait for a socket or a process. Those that need Spark share one session, in one of the two.
 test: $(VENV)/.installed-dev

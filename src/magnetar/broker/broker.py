@@ -78,6 +78,7 @@ class Broker:
         self.damage = DamageList(host.event, clock.now_ms)
         self.dynamic_settings = stored_globals.read_dynamic_settings(storage)
         self.settings = settings.with_texts(self.dynamic_settings)
+        self.console_url = ""  # of a console that runs beside the broker
         self.authentication = Authentication()  # the server replaces both
         self.authorization = Authorization()
         self.clock = clock

@@ -21,6 +21,7 @@ from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
+from magnetar.cli.nouns.console import console as _console
 from magnetar.cli.nouns.process import process
 from magnetar.cli.tour.tour import tour
 from magnetar.version import __version__
@@ -133,6 +134,13 @@ def standalone(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: ConfigFile = None,
+    console: Annotated[
+        bool, typer.Option(_standalone.CONSOLE_OPTION, help="Start the web console beside the broker, on loopback.")
+    ] = False,
+    console_port: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="The port of the console; 0 picks a free one.", show_default="8090"),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in broker.conf; may be repeated."),
@@ -158,11 +166,14 @@ def standalone(
         rename_cluster=rename_cluster,
         accept_loss=accept_loss,
         without_authentication=without_authentication,
+        console=console,
+        console_port=console_port,
     )
     return _standalone.start(options)
 
 
 app.command(cls=PlainCommand)(top)
+app.command("console", cls=PlainCommand)(_console)
 app.command(cls=PlainCommand)(process)
 app.command(cls=PlainCommand)(backup)
 app.command(cls=PlainCommand)(restore)

@@ -413,6 +413,13 @@ PIPELINE_STATE = Event(
     "pipeline {pipeline} ({verb}, run {run}): {state}: {reason}",
     "A declared pipeline entered another state. A failure is an error. Written by the pipelines process.",
 )
+CONSOLE_ENDED = Event(
+    "console_ended",
+    logging.WARNING,
+    "server",
+    "the console process {reason}",
+    "The console of `magnetar standalone --console` is not running, and when it is started again.",
+)
 PIPELINES_STARTED = Event(
     "pipelines_started",
     logging.INFO,

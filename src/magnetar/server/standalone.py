@@ -46,6 +46,7 @@ from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
+    from magnetar.server.console_process import ConsoleProcess
     from magnetar.server.pipelines_process import PipelinesProcess
     from magnetar.server.secure.folder import SecureFolder
 
@@ -68,10 +69,12 @@ def run_standalone(
     http_port: int | None,
     secure: SecureFolder | None,
     out: Callable[[str], None],
+    console_port: int | None = None,
 ) -> int:
     """Runs a broker in this process until a signal stops it; returns the exit code.
 
     `cluster` is the name that the operator gave; without one, the data folder keeps its name. `secure` is prepared.
+    With a `console_port` a console is started beside it.
     """
     import uvloop
 
@@ -100,6 +103,9 @@ def run_standalone(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             life = (deadline, supervisor)
             run = _run(settings, storage, folder, ballast, bind, ports, access, secure, out, started_s, *life)
+            run = _run(
+                settings, storage, folder, ballast, bind, ports, access, secure, out, console_port, started_s, deadline
+            )
             server = runner.run(run)
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
             break
@@ -153,6 +159,7 @@ async def _run(
     access: Access,
     secure: SecureFolder | None,
     out: Callable[[str], None],
+    console_port: int | None,
     started_s: float,
     deadline: StopDeadline,
     supervisor: Supervisor,
@@ -167,6 +174,8 @@ async def _run(
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
     tasks: list[asyncio.Task[None]] = []
+    console: ConsoleProcess | None = None
+    renewal: asyncio.Task[None] | None = None
     try:
         await server.start()
         gc.enable()  # `magnetar standalone` starts without
@@ -179,6 +188,9 @@ async def _run(
         tasks.append(server.spawn("signs of life", lambda: supervisor.watch(lambda: _failures(server))))
         pipelines = _pipelines(server, folder, secure)
         pipelines.run()
+        if console_port is not None:
+            console = _console(server, secure, console_port, out)
+            console.run()
         await server.wait()
     finally:
         deadline.start()
@@ -186,6 +198,8 @@ async def _run(
             task.cancel()
         if pipelines is not None:
             _part_from(pipelines, server)
+        if console is not None:
+            await console.close()
         await server.close()
         if pipelines is not None:
             await pipelines.close()
@@ -273,6 +287,23 @@ def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> Pip
         spark_log=spark_log,
         spawn=server.spawn,
     )
+
+
+def _console(server: Server, secure: SecureFolder | None, port: int, out: Callable[[str], None]) -> ConsoleProcess:
+    """Its address is printed when it serves for the first time, and the front page has it as long as it serves."""
+    from magnetar.server.console_process import ConsoleProcess, command
+
+    printed: list[str] = []
+
+    def serves(url: str) -> None:
+        server.broker.console_url = url
+        if url and not printed:
+            printed.append(url)
+            out(f"console {url}")
+
+    own = direct(server.addresses.ports, host_here(server.bind))
+    words = command(own.any_http_url, port, None if secure is None else secure.trust_certs_file)
+    return ConsoleProcess(words, serves, server.spawn)
 
 
 def _block(server: Server, folder: Path, secure: SecureFolder | None) -> str:

@@ -1,11 +1,15 @@
-"""The front page: what a bare GET on the HTTP port shows, as HTML to browsers and as JSON to programs."""
+"""The front page: what a bare GET on the HTTP port shows, as HTML to browsers and as JSON to programs.
+
+A browser on this machine is led to the console, if one runs beside the broker.
+"""
 
 from __future__ import annotations
 
 import msgspec
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from magnetar.admin.http.request import Call
+from magnetar.settings.addresses import is_loopback
 from magnetar.version import __version__
 
 LINKS = {
@@ -54,6 +58,8 @@ def front_page(call: Call) -> Response:
     page = FrontPage("Magnetar", __version__, call.broker.settings.clusterName, call.service_url, LINKS)
     headers = {"Vary": "Accept"}
     if "text/html" in call.accept:
+        if call.broker.console_url and is_loopback(call.host):  # the console serves this machine alone
+            return RedirectResponse(call.broker.console_url, 303, headers=headers)
         return HTMLResponse(_html(page), headers={**headers, "Content-Security-Policy": _CSP})
     return Response(msgspec.json.encode(page), media_type="application/json", headers=headers)
 

@@ -43,6 +43,8 @@ class StandaloneOptions:
         "bind",
         "cluster",
         "config",
+        "console",
+        "console_port",
         "data",
         "http_port",
         "log_format",
@@ -70,6 +72,8 @@ class StandaloneOptions:
         rename_cluster: bool = False,
         accept_loss: bool = False,
         without_authentication: bool = False,
+        console: bool = False,
+        console_port: str | None = None,
     ) -> None:
         self.data = data
         self.port = port
@@ -84,6 +88,8 @@ class StandaloneOptions:
         self.rename_cluster = rename_cluster
         self.accept_loss = accept_loss
         self.without_authentication = without_authentication
+        self.console = console
+        self.console_port = console_port
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
         """The given flags that are settings: flag, setting, text. A secured broker has only ports with TLS."""
@@ -111,20 +117,22 @@ SINGLE_OPTIONS = {
     "--log-format": "log_format",
     "--config": "config",
     "--secure": "secure",
+    "--console-port": "console_port",
 }
 REPEATED_OPTION = "--set"
 OPEN_OPTION = "--without-authentication"
+CONSOLE_OPTION = "--console"
 
 
 def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
-    """The options if all are `--option value`, `--option=value` or `OPEN_OPTION`; None for the full parser."""
+    """The options if all are `--option value`, `--option=value` or a flag; None for the full parser."""
     values: dict[str, str] = {}
     pairs: list[str] = []
-    is_open = False
+    flags = dict.fromkeys((OPEN_OPTION, CONSOLE_OPTION), False)
     rest = iter(words)
     for word in rest:
-        if word == OPEN_OPTION:
-            is_open = True
+        if word in flags:
+            flags[word] = True
             continue
         option, separator, value = word.partition("=")
         if not separator:
@@ -138,7 +146,12 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
         else:
             return None
     return StandaloneOptions(
-        set=pairs, rename_cluster=False, accept_loss=False, without_authentication=is_open, **values
+        set=pairs,
+        rename_cluster=False,
+        accept_loss=False,
+        without_authentication=flags[OPEN_OPTION],
+        console=flags[CONSOLE_OPTION],
+        **values,
     )
 
 
@@ -158,6 +171,7 @@ def _start(options: StandaloneOptions) -> int:
     pairs = pairs_of(options, warnings.append)
     settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
+    console_port = _console_port_of(options)
     secure = _secure_of(options)
     if secure is not None:
         _prepare(secure, settings)
@@ -180,6 +194,7 @@ def _start(options: StandaloneOptions) -> int:
         http_port=settings.webServicePort,
         secure=secure,
         out=_print,
+        console_port=console_port,
     )
 
 
@@ -397,6 +412,22 @@ def _prepare(secure: SecureFolder, settings: Settings) -> None:
     from magnetar.server.ports.own_names import certificate_names
 
     secure.prepare(certificate_names(settings), SystemClock().now_ms())
+
+
+def _console_port_of(options: StandaloneOptions) -> int | None:
+    """None without a console."""
+    if not options.console:
+        if options.console_port is not None:
+            raise InvalidSetting("--console-port needs --console")
+        return None
+    from magnetar.console.options import PORT_DEFAULT
+    from magnetar.console.start import check_installed
+
+    check_installed()
+    text = str(PORT_DEFAULT) if options.console_port is None else options.console_port
+    if not (text.isascii() and text.isdigit() and int(text) <= 65535):
+        raise InvalidSetting(f"--console-port {text} is not a port: 0 to 65535")
+    return int(text)
 
 
 def _data_of(options: StandaloneOptions) -> Path:

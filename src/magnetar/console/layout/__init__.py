@@ -1,0 +1,1 @@
+"""The frame of every page, and the parts that pages are built from."""

@@ -1,0 +1,1 @@
+"""The pages, one module each: what is requested, and how it is shown."""
