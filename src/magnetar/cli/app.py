@@ -23,9 +23,9 @@ from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.console import console as _console
 from magnetar.cli.nouns.process import process
+from magnetar.cli.top.command import top
 from magnetar.cli.tour.tour import tour
 from magnetar.version import __version__
-from magnetar.cli.top.command import top
 
 app = typer.Typer(
     name="magnetar",

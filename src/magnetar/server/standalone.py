@@ -102,9 +102,8 @@ def run_standalone(
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             life = (deadline, supervisor)
-            run = _run(settings, storage, folder, ballast, bind, ports, access, secure, out, started_s, *life)
             run = _run(
-                settings, storage, folder, ballast, bind, ports, access, secure, out, console_port, started_s, deadline
+                settings, storage, folder, ballast, bind, ports, access, secure, out, console_port, started_s, *life
             )
             server = runner.run(run)
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
@@ -175,7 +174,6 @@ async def _run(
     pipelines: PipelinesProcess | None = None
     tasks: list[asyncio.Task[None]] = []
     console: ConsoleProcess | None = None
-    renewal: asyncio.Task[None] | None = None
     try:
         await server.start()
         gc.enable()  # `magnetar standalone` starts without
