@@ -14,6 +14,31 @@ MOVED_RANGES = Bound(
 MOVED_MESSAGES = Bound(
     "moved-messages", "entries that are acknowledged with one entry that moves them", 100_000, "entries", "refused"
 )
+REDRIVEN_TOGETHER = Bound(
+    "redriven-together", "letters that a broker redrives in one transaction", 256, "", "the others are in the next one"
+)
+REDRIVEN_BYTES = Bound(
+    "redriven-bytes",
+    "bytes of letters after which a broker ends a transaction of redriven ones",
+    512 << 10,
+    "bytes",
+    "the others are in the next one",
+)
+REDRIVEN_PER_REQUEST = Bound(
+    "redriven-per-request", "letters that one request redrives", 50_000, "", "the response says how far it came"
+)
+REDRIVEN_AHEAD = Bound(
+    "redriven-ahead",
+    "letters that are searched for more unknown origins, after the first one",
+    2000,
+    "",
+    "a next request",
+)
+REDRIVE_TIME = Bound("redrive-time", "time of one request that redrives", 5, "s", "the response says how far it came")
+REDRIVE_TARGETS = Bound("redrive-targets", "targets of one request", 1000, "targets", "refused")
+REDRIVE_WAITING = Bound(
+    "redrive-waiting", "bytes that wait for the disk while letters are redriven", 4 << 20, "bytes", "it waits for them"
+)
 UNACKNOWLEDGED_PAGE = Bound(
     "unacknowledged-page", "ranges of unacknowledged positions in one response", 10_000, "", "the response says `next`"
 )

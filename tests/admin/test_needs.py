@@ -16,8 +16,9 @@ from magnetar.access.authorization import Authorization
 from magnetar.access.needs import Need
 from magnetar.access.principal import INTERNAL_ROLE
 from magnetar.admin import needs
+from magnetar.admin.moves import positions, redrive
 from magnetar.admin.needs import Needs
-from magnetar.admin.resource import backlog, namespaces, replication
+from magnetar.admin.resource import namespaces, replication
 from magnetar.admin.resource.permissions import Action
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.broker import keys
@@ -34,6 +35,9 @@ FOR_SUPER_USERS = (needs.SUPER_USER, needs.READ_DECLARATION, needs.REPORT, repli
 BODIES = {
     "/admin/v2/replication/cursors": b'["acme/n/t"]',
     "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/acknowledge": b'{"subscription": "*", "positions": "0:0"}',
+    "/admin/v2/{domain}/{tenant}/{namespace}/{topic}/redrive": (
+        b'{"ledgerId": 0, "after": -1, "upTo": 0, "letters": 1, "maxGenerations": 1}'
+    ),
 }
 
 by_route = pytest.mark.parametrize("route", ROUTES, ids=key)
@@ -120,7 +124,7 @@ def allowed_by(actions: tuple[str, ...], asked: Needs) -> bool:
     """Whether these actions on a namespace are enough."""
     if asked in (needs.LOOKUP, needs.LIST_TOPICS, replication.READ_CURSORS):
         return bool({*actions} & {"produce", "consume"})
-    if asked in (needs.CONSUME, needs.CONSUME_ALL, backlog.READ_POSITIONS, backlog.ACKNOWLEDGE):
+    if asked in (needs.CONSUME, needs.CONSUME_ALL, positions.READ_POSITIONS, positions.ACKNOWLEDGE, redrive.REDRIVE):
         return "consume" in actions
     return asked is needs.PRODUCE and "produce" in actions
 
@@ -159,6 +163,7 @@ FOR_PIPELINES = {
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/stats",
     "GET /admin/v2/{domain}/{tenant}/{namespace}/{topic}/unacknowledged",
     "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/acknowledge",
+    "POST /admin/v2/{domain}/{tenant}/{namespace}/{topic}/redrive",
     "PUT /admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription/{subscription}",
 }
 

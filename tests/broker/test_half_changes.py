@@ -76,7 +76,7 @@ def test_fault_planted_exception_in_a_dead_letter_move_keeps_the_message(monkeyp
     consumer = world.consumer()
     world.subscription().set_dead_letter_policy(DeadLetterPolicy(0), "test")
     world.publish()
-    raise_once(monkeypatch, PersistentTopic, "append_dead_letters")
+    raise_once(monkeypatch, PersistentTopic, "append_moved")
     with pytest.raises(RuntimeError):
         world.subscription().redeliver(consumer, [0], None, {})
     world.settle()

@@ -141,16 +141,16 @@ def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> Non
 
 
 def writes_a_dead_letter_in_a_separate_group(patch: pytest.MonkeyPatch) -> None:
-    append_dead_letters = PersistentTopic.append_dead_letters
+    append_moved = PersistentTopic.append_moved
 
     def append_later(topic: PersistentTopic, group: Group, blobs: Sequence[bytes]) -> None:
         commits = topic.broker.commits
         commits._close(group)
         commits._open = None
         commits.batch()
-        append_dead_letters(topic, commits.open(), blobs)
+        append_moved(topic, commits.open(), blobs)
 
-    patch.setattr(PersistentTopic, "append_dead_letters", append_later)
+    patch.setattr(PersistentTopic, "append_moved", append_later)
 
 
 def writes_a_dead_letter_before_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
@@ -166,13 +166,13 @@ def writes_a_dead_letter_before_the_acknowledgement(patch: pytest.MonkeyPatch) -
 
 
 def acknowledges_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PersistentTopic, "append_dead_letters", lambda topic, group, blobs: None)
+    patch.setattr(PersistentTopic, "append_moved", lambda topic, group, blobs: None)
 
 
 def writes_a_dead_letter_twice(patch: pytest.MonkeyPatch) -> None:
-    append_dead_letters = PersistentTopic.append_dead_letters
-    twice = lambda topic, group, blobs: append_dead_letters(topic, group, [*blobs, *blobs])  # noqa: E731
-    patch.setattr(PersistentTopic, "append_dead_letters", twice)
+    append_moved = PersistentTopic.append_moved
+    twice = lambda topic, group, blobs: append_moved(topic, group, [*blobs, *blobs])  # noqa: E731
+    patch.setattr(PersistentTopic, "append_moved", twice)
 
 
 def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:

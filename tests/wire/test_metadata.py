@@ -13,8 +13,11 @@ from magnetar.wire import metadata
 from magnetar.wire.metadata import (
     MetadataError,
     build_blob,
+    checked_bounds,
     checksum_ok,
     examine,
+    join_blob,
+    metadata_bounds,
     metadata_of,
     payload_of,
     split_blob,
@@ -102,6 +105,41 @@ class TestChecksum:
     def test_never_raises(self, blob: bytes) -> None:
         for start in (b"", b"\x0e\x01", b"\x0e\x02", b"\x0e\x02\x00\x00\x00\x01"):
             checksum_ok(start + blob)
+
+
+class TestCheckedBounds:
+    @blobs
+    def test_are_those_of_a_blob_that_is_whole(self, blob: bytes) -> None:
+        start, end = checked_bounds(blob)
+        assert (start, end) == metadata_bounds(blob)
+        assert (blob[start:end], blob[end:]) == (METADATA.SerializeToString(), PAYLOAD)
+
+    @given(st.binary(max_size=40), st.sampled_from(list(BLOBS.values())), st.integers(0, 80), st.integers(0, 255))
+    def test_are_refused_where_a_check_or_the_bounds_are_wrong(
+        self, noise: bytes, blob: bytes, position: int, value: int
+    ) -> None:
+        for one in (
+            noise,
+            b"\x0e\x01" + noise,
+            blob[:position],
+            blob[:position] + bytes([value]) + blob[position + 1 :],
+        ):
+            try:
+                expected = metadata_bounds(one) if checksum_ok(one) else None
+            except MetadataError:
+                expected = None
+            if expected is None:
+                with pytest.raises(MetadataError):
+                    checked_bounds(one)
+            else:
+                assert checked_bounds(one) == expected
+
+    def test_a_wrong_checksum_is_named(self) -> None:
+        with pytest.raises(MetadataError, match="its checksum does not match"):
+            checked_bounds(PLAIN[:-1] + b"!")
+
+    def test_joined_parts_are_the_built_blob(self) -> None:
+        assert join_blob(METADATA.SerializeToString(), PAYLOAD) == PLAIN
 
 
 class TestMalformed:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from magnetar.admin.http.front_page import front_page
 from magnetar.admin.http.request import Call
+from magnetar.admin.moves import positions, redrive
 from magnetar.admin.needs import (
     CONSUME,
     CONSUME_ALL,
@@ -237,12 +238,13 @@ ROUTES: tuple[Route, ...] = (
         changes=True,
     ),
     Route("POST", _SUBSCRIPTION + "/analyzeBacklog", backlog.analyze, CONSUME),
-    Route("GET", _TOPIC + "/unacknowledged", backlog.unacknowledged, backlog.READ_POSITIONS, for_pipelines=True),
+    Route("GET", _TOPIC + "/unacknowledged", positions.unacknowledged, positions.READ_POSITIONS, for_pipelines=True),
+    Route("POST", _TOPIC + "/redrive", redrive.redrive, redrive.REDRIVE, changes=True, for_pipelines=True),
     Route(
         "POST",
         _TOPIC + "/acknowledge",
-        backlog.acknowledge,
-        backlog.ACKNOWLEDGE,
+        positions.acknowledge,
+        positions.ACKNOWLEDGE,
         changes=True,
         for_pipelines=True,
     ),

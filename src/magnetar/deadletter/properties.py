@@ -21,7 +21,7 @@ import enum
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -139,6 +139,23 @@ def read_origin(properties: Mapping[str, str]) -> Origin | None:
     batch_index = int(match[4]) if match[4] is not None else -1
     generation, retries = properties.get(REDRIVE_GENERATION, ""), properties.get(RECONSUMETIMES, "")
     return Origin(topic, int(match[1]), int(match[2]), batch_index, generation, retries)
+
+
+class LetterOrigin(NamedTuple):
+    topic: str | None
+    partition: int | None
+
+
+@lru_cache(maxsize=1024)
+def origin_of(topic: str | None) -> LetterOrigin:
+    """The full name without a partition, and the partition; a name that is none stays as it is."""
+    if not topic:
+        return LetterOrigin(None, None)
+    try:
+        name = TopicName.parse(topic)
+    except InvalidName:
+        return LetterOrigin(topic[:_SHOWN_MAX], None)
+    return LetterOrigin(name.base.full, name.partition if name.is_partition else None)
 
 
 def read_info(properties: Mapping[str, str], dead_letter_topic: TopicName) -> DeadLetterInfo:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HISTORY_MAX = DEATHS_KEPT.limit
 """Failures that are kept: a message that is redriven and fails again and again must not grow without bound."""
 
-_ERROR_IN_HISTORY_MAX = 200
+ERROR_IN_HISTORY_MAX = 200
 EXCEPTION_MAX = 200
 """Characters of the name of an exception that are kept."""
 
@@ -67,8 +67,8 @@ def death_properties(
     error = failure.error if raised is None else raised.text[:ERROR_MAX]
     if not error and DEATH_REASON not in before:  # otherwise it is the error of an earlier death
         error = before.get(DEATH_ERROR, "")[:ERROR_MAX]  # of the application, when it sent the message to a retry topic
-    if failure.error != error[:_ERROR_IN_HISTORY_MAX]:
-        failure = msgspec.structs.replace(failure, error=error[:_ERROR_IN_HISTORY_MAX])
+    if failure.error != error[:ERROR_IN_HISTORY_MAX]:
+        failure = msgspec.structs.replace(failure, error=error[:ERROR_IN_HISTORY_MAX])
     return {
         REAL_TOPIC: failure.topic,
         REAL_SUBSCRIPTION: failure.subscription,

@@ -104,6 +104,17 @@ def checksum_ok(blob: bytes) -> bool:
     return True
 
 
+def checked_bounds(blob: bytes) -> tuple[int, int]:
+    """As `metadata_bounds`, of a blob whose checksum matches. Raises MetadataError."""
+    if blob.startswith(_MAGIC_CHECKSUM) and len(blob) >= _METADATA_AFTER_CHECKSUM:  # nearly always
+        end = _METADATA_AFTER_CHECKSUM + _unpack_u32(blob, 6)[0]
+        if end <= len(blob) and blob[2:6] == _pack_u32(_crc32c(blob[6:])):
+            return _METADATA_AFTER_CHECKSUM, end
+    if not checksum_ok(blob):
+        raise MetadataError("its checksum does not match")
+    return metadata_bounds(blob)
+
+
 # The results of `examine`.
 PLAIN, MAY_BE_DELAYED, BAD_CHECKSUM, MALFORMED = range(4)
 _DELIVER_AT_TAG = encode_varint(MessageMetadata.DELIVER_AT_TIME_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
@@ -209,7 +220,11 @@ def without_broker_entry(blob: bytes) -> bytes:
 def build_blob(metadata: MessageMetadata, payload: bytes) -> bytes:
     """The blob as a client sends it, with a checksum."""
     # Partial: stored metadata may lack required fields that its client left out.
-    section = metadata.SerializePartialToString()
+    return join_blob(metadata.SerializePartialToString(), payload)
+
+
+def join_blob(section: bytes, payload: bytes) -> bytes:
+    """The same of serialized metadata."""
     head = _U32.pack(len(section)) + section
     checksum = google_crc32c.extend(google_crc32c.value(head), payload)
     return b"".join((_MAGIC_CHECKSUM, _U32.pack(checksum), head, payload))

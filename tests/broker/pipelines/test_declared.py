@@ -354,6 +354,9 @@ def test_sp3_a_record_is_deleted_after_its_run_or_by_force() -> None:
     pipelines(world).delete(NAMESPACE, "fix")
     with pytest.raises(PipelineNotFound, match="pipeline public/default/fix does not exist"):
         pipelines(world).delete(NAMESPACE, "fix")
+    with pytest.raises(PipelineNotFound) as caught:
+        pipelines(world).get(NAMESPACE, "x" * 10_000)
+    assert len(str(caught.value)) < 600
     declare(world)
     pipelines(world).delete(NAMESPACE, "fix", force=True)
     world.settle()

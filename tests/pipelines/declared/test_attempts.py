@@ -14,6 +14,7 @@ from magnetar.errors import InvalidSetting
 from magnetar.pipelines.declared.attempts import Attempts
 from magnetar.pipelines.declared.context import DeclaredRun
 from magnetar.pipelines.declared.failures import ATTEMPTS_MAX
+from magnetar.pipelines.moving.lock import TopicLocked
 from magnetar.pipelines.run import RunContext, RunFailed
 from magnetar.replication.cluster import ClusterEndpoint
 
@@ -162,3 +163,11 @@ def test_the_rate_is_that_of_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -
     given.start_over()
     given.report(Progress(done=0))
     assert given.rate == 0.0
+
+
+def test_sp3_a_topic_in_use_is_waited_for() -> None:
+    """A process whose machine lost its power holds its locks until the broker misses it."""
+    locked = [TopicLocked("t is in use by another magnetar.redrive")] * (ATTEMPTS_MAX + 3)
+    listener = ran(failing(*locked))
+    assert listener.ended == (RunState.DONE, "")
+    assert len(listener.failing) == len(locked)

@@ -1,4 +1,4 @@
-"""The backlog of a subscription: skip, reset, expire, analyze, and the positions in it.
+"""The backlog of a subscription: skip, reset, expire and analyze.
 
 Counts entries, as Pulsar does: a batch is one. On a partitioned topic everything is checked on all partitions before
 one is changed; requests with a message id are for a single partition.
@@ -10,12 +10,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from magnetar.access.needs import Need, Right, right_on_topic
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import Checkpoint
-from magnetar.admin.needs import CONSUME, Needs, may_use, right_on_subscription
+from magnetar.admin.needs import may_use
 from magnetar.admin.opened import (
     find_persistent_subscriptions,
     find_subscription,
@@ -27,17 +26,11 @@ from magnetar.admin.resource.subscriptions import LONG_MAX, Id, Index, StartPosi
 from magnetar.admin.stats.topic import storage_size
 from magnetar.broker.damage import skip as damage_skip
 from magnetar.broker.damage.skip import Skipped
-from magnetar.broker.moves.move import check_is_kept_by_one, check_stored, subscriptions_of
-from magnetar.broker.moves.positions import Acknowledgement
-from magnetar.broker.moves.publish import parse_bounded
-from magnetar.broker.moves.unacknowledged import page_after
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
-from magnetar.errors import NotAllowed, RightMissing
-from magnetar.pipeline_bounds import UNACKNOWLEDGED_PAGE
+from magnetar.errors import NotAllowed
 from magnetar.wire.metadata import MetadataError, metadata_of
-from magnetar.wire.moves import ALL_SUBSCRIPTIONS
 
 INT_MAX = (1 << 31) - 1
 
@@ -274,89 +267,6 @@ def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Reset
     subscription.expire(next_id - 1)
     if open_bits is not None:
         subscription.expire(next_id, open_bits)
-
-
-# -- positions
-
-
-class UnacknowledgedPage(msgspec.Struct, rename="camel"):
-    """`next` is the parameter `after` of the next page, null on the last one."""
-
-    ledger_id: int
-    positions: str
-    next: int | None
-
-
-class AcknowledgeBody(msgspec.Struct, forbid_unknown_fields=True):
-    positions: str
-    subscription: str
-
-
-_acknowledge: BodyReader[AcknowledgeBody] = BodyReader(AcknowledgeBody)
-
-
-def _acknowledge_body(call: Call) -> AcknowledgeBody:
-    body = call.body_as(_acknowledge)
-    if body is None:
-        raise BadRequest("the request body is empty: positions and a subscription are expected")
-    return body
-
-
-def _right_on(call: Call, subscription: str) -> Right:
-    if subscription == ALL_SUBSCRIPTIONS:
-        return right_on_topic(Need.CONSUME, call.topic)
-    return right_on_subscription(call.topic, subscription)
-
-
-READ_POSITIONS = Needs(
-    Need.CONSUME.value, lambda call: (_right_on(call, call.query.get("subscription", ALL_SUBSCRIPTIONS)),)
-)
-ACKNOWLEDGE = CONSUME.with_targets(
-    "on the subscription, or on every one of the topic",
-    lambda call: (_right_on(call, _acknowledge_body(call).subscription),),
-)
-
-
-def _with_positions(call: Call) -> PersistentTopic:
-    name, partitioned = call.topic.full, call.broker.catalog.partitioned.get(call.topic.full)
-    last = 0 if partitioned is None else partitioned.partitions - 1
-    return open_persistent(
-        call,
-        partitioned=f"Positions are those of one partition: {name}-partition-0 to {name}-partition-{last}",
-        non_persistent="A non-persistent topic has no positions",
-    )
-
-
-def unacknowledged(call: Call) -> UnacknowledgedPage:
-    """Show the positions that a subscription, or with `*` any durable one, has not acknowledged; pages by `after`."""
-    topic, name = _with_positions(call), call.query.get("subscription", ALL_SUBSCRIPTIONS)
-    after = call.number("after", -1, LONG_MAX, -1)
-    limit = call.number("limit", 1, UNACKNOWLEDGED_PAGE.limit, UNACKNOWLEDGED_PAGE.limit)
-    if name == ALL_SUBSCRIPTIONS:
-        found, unread = [one for one in topic.cursors if one.durable and not one.is_internal], topic.read_from
-    else:
-        found, unread = subscriptions_of(topic, name), 0
-    page = page_after(topic, [one.cursor for one in found], unread, after, limit)
-    return UnacknowledgedPage(topic.ledger_id, ",".join(part.text for part in page.ranges), page.after_next)
-
-
-def acknowledge(call: Call) -> None:
-    """Acknowledge positions for a subscription, or with `*` for all durable ones, whatever their consumers hold."""
-    body, topic = _acknowledge_body(call), _with_positions(call)
-    positions = parse_bounded(body.positions, "positions")
-    check_stored(topic, positions)
-    subscriptions = subscriptions_of(topic, body.subscription)
-    if body.subscription == ALL_SUBSCRIPTIONS:
-        check_is_kept_by_one(topic, positions)
-        for one in subscriptions:
-            if not may_use(call, topic.name, one.name):
-                raise RightMissing(f"subscription {one.name!r} of {topic.name.full} is not for this role")
-    acknowledgements = [Acknowledgement.of(one, positions.ranges) for one in subscriptions]
-    _must_be_durable(call)  # before the first one, so that all are in this group
-    for acknowledgement in acknowledgements:
-        acknowledgement.apply()
-    for acknowledgement in acknowledgements:
-        acknowledgement.settle()
 
 
 # -- analyze

@@ -121,8 +121,12 @@ def acknowledge(subscriptions: Iterable[Subscription], found: NamedPositions) ->
     entries = found.whole.to_array()
     for subscription in subscriptions:
         places = subscription.places
-        for entry in entries:
-            places.ack(entry)
+        first = subscription.cursor.mark_delete + 1
+        if entries and entries[0] == first and entries[-1] - first == len(entries) - 1:
+            places.ack_up_to(entries[-1])
+        else:
+            for entry in entries:
+                places.ack(entry)
         for entry, (bits, messages) in found.parts.items():
             places.ack_part(entry, ~bits, messages)
 

@@ -7,7 +7,7 @@ reply for each entry; the topic stores them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,7 +111,7 @@ class _Transaction:
             for subscription in subscriptions:
                 self._acked.setdefault(subscription, []).extend(positions.parts)
         if new and self._others:
-            _withhold(topic, self._group, self._others, range(first, topic.log.last + 1))
+            withhold(topic, self._group, self._others, range(first, topic.log.last + 1))
         self._new, self._receipts, self._accepted = [], [], []
         for named in self._named.values():
             named.clear()
@@ -127,14 +127,14 @@ class _Transaction:
             settle(subscription, parts)
 
 
-def _withhold(topic: PersistentTopic, group: Group, others: list[Subscription], entries: range) -> None:
+def withhold(topic: PersistentTopic, group: Group, others: Iterable[Subscription], entries: range) -> None:
     """Entries are acknowledged for these subscriptions with the group that stores them, in memory once they exist."""
     for subscription in others:
         subscription.cursor.ack_ahead(group.batch, entries)
     group.completions.append(partial(_withheld, topic, others, entries))
 
 
-def _withheld(topic: PersistentTopic, others: list[Subscription], entries: range) -> None:
+def _withheld(topic: PersistentTopic, others: Iterable[Subscription], entries: range) -> None:
     if topic.is_unloaded:
         return  # a topic that is opened again finds it on disk
     for subscription in others:

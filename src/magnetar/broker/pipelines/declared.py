@@ -44,6 +44,8 @@ from magnetar.replication.model import Process
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
 
+_NAME_SHOWN = 500  # a request may name anything
+
 
 class DeclaredPipelines:
     def __init__(self, broker: Broker) -> None:
@@ -96,7 +98,7 @@ class DeclaredPipelines:
             return record
         if self.records.is_damaged(full):
             raise PipelineNotFound(f"the record of pipeline {full} is damaged: declare it again, or delete it")
-        raise PipelineNotFound(f"pipeline {full} does not exist")
+        raise PipelineNotFound(f"pipeline {full[:_NAME_SHOWN]} does not exist")
 
     def declare(
         self,

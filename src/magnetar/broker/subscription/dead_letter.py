@@ -21,6 +21,7 @@ from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import MagnetarError, NotAllowed, RightMissing
+from magnetar.wire.metadata import messages_in
 
 if TYPE_CHECKING:
     from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
@@ -150,7 +151,7 @@ class DeadLetterMove:
             by_target.setdefault(letters.target, []).extend(letters.blobs)
         size = 0
         for target, blobs in by_target.items():
-            size += target.append_dead_letters(group, blobs)
+            size += target.append_moved(group, [(messages_in(blob), 0, blob) for blob in blobs])
             self.moved[reason] += len(blobs)
         for letters in batch:
             self._places.take_out(letters.entry_id, letters.left_open)

@@ -28,6 +28,7 @@ from magnetar.broker.topic.expiry import dead_letter_up_to
 from magnetar.broker.topic.log import Log
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
+from magnetar.broker.topic.run import NewEntry
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import EntriesDamaged, NotAllowed, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
@@ -41,7 +42,6 @@ from magnetar.replication.model import (
     subscription_of,
 )
 from magnetar.storage.api import Batch
-from magnetar.wire.metadata import messages_in
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -150,14 +150,12 @@ class PersistentTopic(Topic):
         if delayed:
             self._delay.move(self.delayed.next_ms)
 
-    def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> int:
-        """Dead letters, in the group that also acknowledges where they come from; the caller makes it grow by the bytes
-        that are returned."""
+    def append_moved(self, group: Group, new: Sequence[NewEntry]) -> int:
+        """Entries that the broker moves here, dead letters or redriven ones, in the group that also acknowledges where
+        they come from; the caller makes it grow by the bytes that are returned."""
         log, size_before = self.log, self.log.size
-        log.append(
-            group.batch, self.broker.now_ms(), [(messages_in(blob), 0, blob) for blob in blobs], keep=self._is_read()
-        )
-        self.messages_in += len(blobs)
+        log.append(group.batch, self.broker.now_ms(), new, keep=self._is_read())
+        self.messages_in += len(new)
         self.bytes_in += log.size - size_before
         group.completions.append(partial(self._stored, log.last))
         return log.size - size_before

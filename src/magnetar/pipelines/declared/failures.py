@@ -6,6 +6,7 @@ from magnetar.client.connection.retry import is_retriable
 from magnetar.client.errors import ClientError, Interrupted, NotAuthenticated
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.jobs import failure_text
+from magnetar.pipelines.moving.lock import TopicLocked
 
 ATTEMPTS_MAX = 5
 """Attempts in a row without progress, after an error that should not be passing."""
@@ -14,7 +15,10 @@ _TEXT_SIZE_MAX = 2000
 
 
 def is_transient(error: Exception) -> bool:
-    """A broker that is away: its errors are repeated until it is back."""
+    """A broker that is away, or a topic that is in use: these are repeated until it is back, or free. The connection of
+    a process whose machine is gone holds its locks until the broker misses its pings."""
+    if isinstance(error, TopicLocked):
+        return True
     return isinstance(error, ClientError) and (is_retriable(error) or isinstance(error, Interrupted))
 
 

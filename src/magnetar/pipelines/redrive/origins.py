@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from magnetar.client import Client
 from magnetar.client.errors import ClientError, NamespaceNotFound, NotFound
+from magnetar.deadletter.redriven import OriginKey
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.pipelines.redrive.stage import OriginKey, RedriveTarget
+from magnetar.pipelines.redrive.stage import RedriveTarget
 from magnetar.spark.dead_letters.cursor_admin import CursorAdmin
 
 

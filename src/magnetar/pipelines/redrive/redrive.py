@@ -11,20 +11,20 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from magnetar.client import Client
 from magnetar.clock import SystemClock
+from magnetar.deadletter.redriven import ANY_ORIGIN, OriginKey
 from magnetar.deadletter.topics import HANDLED_SUBSCRIPTION
 from magnetar.declared.redrive import RedriveSpec
 from magnetar.names import TopicName
 from magnetar.pipelines.moving.lock import TopicLocks
 from magnetar.pipelines.redrive.assignments import parse_assignments
 from magnetar.pipelines.redrive.edit import LetterFunction, load_function
-from magnetar.pipelines.redrive.forward import Forwarded, forward_all
+from magnetar.pipelines.redrive.forward import Forwarded, Forwarder
 from magnetar.pipelines.redrive.frames import LetterFrames
 from magnetar.pipelines.redrive.handled import check_free
 from magnetar.pipelines.redrive.origins import OriginRules, Origins
@@ -32,7 +32,7 @@ from magnetar.pipelines.redrive.reach import out_of_reach, split_by_reach
 from magnetar.pipelines.redrive.rounds import RedriveOutcome, Rounds
 from magnetar.pipelines.redrive.rows import IS_QUARANTINED
 from magnetar.pipelines.redrive.selection import NAMESPACE, quarantine_of, select_topics
-from magnetar.pipelines.redrive.stage import ANY_ORIGIN, OriginKey, RedriveStage, RedriveTarget, preview_rows
+from magnetar.pipelines.redrive.stage import RedriveStage, RedriveTarget, preview_rows
 from magnetar.pipelines.run import Progress, RunContext, RunFailed
 from magnetar.security.pulsar_parameters import parameters_of
 from magnetar.spark.client_options import CLIENT_PREFIX
@@ -132,7 +132,7 @@ class Redrive:
             waiting = sum(map(_waiting, frames.plan.ranges)) if self._forwards else 0
             outcome = RedriveOutcome(surveyed.total + waiting, kept=Counter(surveyed.older))
             stage = self._stage(surveyed, targets)
-            forwarding = _Forwarding(self, frames, stage, targets, admin) if self._forwards else None
+            forwarding = _Forwarding(self, frames, targets, admin) if self._forwards else None
             rounds = Rounds(self._context, self._client, frames, stage, locks, outcome, self._spec.rate, forwarding)
             rounds.run(admin)
             if rounds.has_failed:
@@ -283,11 +283,8 @@ class Redrive:
 
     # -- forwarding
 
-    def forward(self, stage: RedriveStage, ranges: Sequence[LetterRange]) -> list[Forwarded]:
-        work = partial(forward_all, stage, self._spec.generations_max, self._began_ms)
-        jobs = self._context.spark.sparkContext.parallelize(ranges, len(ranges))
-        found: list[Forwarded] = jobs.mapPartitions(work).collect()
-        return found
+    def forwarder(self, admin: CursorAdmin) -> Forwarder:
+        return Forwarder(admin, self._spec.generations_max, self._began_ms)
 
     def find_targets(
         self, origins: Iterable[OriginKey], targets: dict[OriginKey, RedriveTarget], admin: CursorAdmin
@@ -330,18 +327,17 @@ class _Forwarding:
         self,
         redrive: Redrive,
         frames: LetterFrames,
-        stage: RedriveStage,
         targets: dict[OriginKey, RedriveTarget],
         admin: CursorAdmin,
     ) -> None:
         self._redrive = redrive
         self._frames = frames
-        self._stage = stage
         self._targets = targets
         self._admin = admin
+        self._forwarder = redrive.forwarder(admin)
 
-    def run(self, ranges: Sequence[LetterRange]) -> list[Forwarded]:
-        return self._redrive.forward(self._stage, ranges)
+    def run(self, letters: LetterRange) -> Forwarded:
+        return self._forwarder.run(letters, self._targets)
 
     def resolve(self, origins: set[OriginKey]) -> None:
         if len(self._targets) + len(origins) > ORIGINS_MAX:

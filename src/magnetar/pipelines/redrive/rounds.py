@@ -21,6 +21,7 @@ from magnetar.client import Client
 from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import ClientError
 from magnetar.client.message import MessageId
+from magnetar.deadletter.redriven import OriginKey
 from magnetar.pipelines.jobs import failure_text
 from magnetar.pipelines.moving.lock import TopicLocks
 from magnetar.pipelines.redrive.forward import Forwarded
@@ -32,7 +33,6 @@ from magnetar.pipelines.redrive.stage import (
     QUARANTINED,
     REPORT,
     SENT,
-    OriginKey,
     RedriveStage,
     redrive_rows,
 )
@@ -96,7 +96,7 @@ class RedriveOutcome:
 class Forwarding(Protocol):
     """The quick way for plain letters; see `forward`."""
 
-    def run(self, ranges: Sequence[LetterRange]) -> list[Forwarded]: ...
+    def run(self, letters: LetterRange) -> Forwarded: ...
 
     def resolve(self, origins: set[OriginKey]) -> None:
         """Finds the targets of more origins."""
@@ -175,13 +175,15 @@ class Rounds:
         each = max(_ENTRIES_MIN if self._rate is None else 1, self._entries // len(ranges))
         started_s = time.monotonic()
         rests: list[LetterRange] = []
-        for one, found in zip(ranges, forwarding.run([_first(one, each) for one in ranges]), strict=True):
+        for one in ranges:
+            found = forwarding.run(_first(one, each))
             self._outcome.forwarded(found)
             forwarding.resolve(found.unknown)
             if not found.is_plain:
                 self._slow.add(one.span.topic)
-            if found.up_to.position < one.span.end.position:
-                rests.append(replace(one, span=replace(one.span, start=found.up_to)))
+            if found.up_to < one.span.end.entry_id:
+                start = MessageId(one.span.end.ledger_id, found.up_to, one.span.start.partition)
+                rests.append(replace(one, span=replace(one.span, start=start)))
         self._adapt(time.monotonic() - started_s)
         return rests
 

@@ -1,64 +1,18 @@
 """Rows of a redrive in SQL: from the columns of letters to those of the messages that they become.
 
-Owns which properties a redriven message begins its new life with: none of its death but the history, and how often it
-was redriven. Targets and edits come after it, in the `stage`.
+States in SQL what `deadletter.redriven` does to a single message. Targets and edits come after it, in the `stage`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.deadletter.properties import (
-    DEATH_BATCH_SIZE,
-    DEATH_CLIENT_VERSION,
-    DEATH_CONSUMER,
-    DEATH_CONSUMER_ADDRESS,
-    DEATH_DESCRIPTION,
-    DEATH_ERROR,
-    DEATH_EXCEPTION,
-    DEATH_FINGERPRINT,
-    DEATH_HISTORY,
-    DEATH_REASON,
-    DEATH_STACK_TRACE,
-    DELAY_TIME,
-    ORIGIN_MESSAGE_ID,
-    ORIGIN_MESSAGE_ID_MISSPELT,
-    REAL_SUBSCRIPTION,
-    REAL_TOPIC,
-    RECONSUMETIMES,
-    REDRIVE_GENERATION,
-    REDRIVE_SUBSCRIPTION,
-)
+from magnetar.deadletter.properties import DEATH_HISTORY, REDRIVE_GENERATION, REDRIVE_SUBSCRIPTION
+from magnetar.deadletter.redriven import QUARANTINED, RESET
 from magnetar.pipelines.redrive.assignments import ColumnAssignment, assigned_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-QUARANTINED = "REDRIVE_QUARANTINED"
-"""Why a letter is in quarantine."""
-
-RESET = (
-    REAL_TOPIC,
-    REAL_SUBSCRIPTION,
-    ORIGIN_MESSAGE_ID,
-    ORIGIN_MESSAGE_ID_MISSPELT,
-    RECONSUMETIMES,
-    DELAY_TIME,
-    DEATH_REASON,
-    DEATH_DESCRIPTION,
-    DEATH_CONSUMER,
-    DEATH_CONSUMER_ADDRESS,
-    DEATH_CLIENT_VERSION,
-    DEATH_ERROR,
-    DEATH_EXCEPTION,
-    DEATH_STACK_TRACE,
-    DEATH_FINGERPRINT,
-    DEATH_BATCH_SIZE,
-    REDRIVE_GENERATION,
-    REDRIVE_SUBSCRIPTION,
-    QUARANTINED,
-)
-"""Properties that a redriven message does not keep; clients do not replace those of an earlier death."""
 
 IS_QUARANTINED = "__isQuarantined"
 ASSIGNED = "__assigned"

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from magnetar.client.connection.retry import is_retriable
 from magnetar.client.errors import ClientError
 from magnetar.client.message import MessageId
+from magnetar.deadletter.redriven import ANY_ORIGIN, OriginKey
 from magnetar.names import TopicName
 from magnetar.pipelines.moving.task import ONLY, MoveScope, MoveTask
 from magnetar.pipelines.redrive.assignments import ColumnAssignment
@@ -46,18 +47,6 @@ SENT, QUARANTINED, KEPT, HANDLED = "sent", "quarantined", "kept", "handled"
 _OPENING = "cannot be read: "  # before this, an error names the letter
 _CODECS_MAX = 256
 _KINDS_MAX = 100  # of reasons for keeping letters, in one report
-
-
-class OriginKey(NamedTuple):
-    """Topic, its partition, and subscription of a letter, as its properties say; None for unknown."""
-
-    topic: str | None
-    partition: int | None
-    subscription: str | None
-
-
-ANY_ORIGIN = OriginKey(None, None, None)
-"""The entry of `targets` for all others."""
 
 
 class RedriveTarget(NamedTuple):

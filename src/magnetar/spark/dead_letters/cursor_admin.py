@@ -120,6 +120,13 @@ class CursorAdmin:
         what = f"acknowledging messages of {topic}"
         self._request("POST", _path(topic, "acknowledge"), what, body=body)
 
+    def redrive(self, topic: str, body: bytes) -> bytes:
+        """One request for letters of a Magnetar broker. Not repeated after an error: what it did is acknowledged."""
+        what = f"redriving letters of {topic}"
+        response = self._http.request("POST", _path(topic, "redrive"), what, body=body)
+        check_status(response, what)
+        return response.content
+
     def create_subscription(self, topic: str, subscription: str) -> None:
         """A durable one, before the first stored message."""
         position = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}

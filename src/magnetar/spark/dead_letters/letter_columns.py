@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,13 @@ from magnetar.deadletter.properties import (
     REDRIVE_SUBSCRIPTION,
     DeadLetterInfo,
     FailureRecord,
+    origin_of,
     read_count,
     read_history,
     read_info,
     read_reason,
     read_subscription,
 )
-from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, ColumnBuilder, keys_of
 from magnetar.spark.codec.entry_view import EntryView
@@ -37,23 +37,6 @@ from magnetar.spark.dead_letters.plan import LetterRange
 _MS_MAX = 253_402_300_799_999  # the end of the year 9999
 _INT_MAX = (1 << 31) - 1
 _TEXT_MAX = 1024  # untrusted
-
-
-class LetterOrigin(NamedTuple):
-    topic: str | None
-    partition: int | None
-
-
-@lru_cache(maxsize=1024)
-def origin_of(topic: str | None) -> LetterOrigin:
-    """The full name without a partition, and the partition; a name that is none stays as it is."""
-    if not topic:
-        return LetterOrigin(None, None)
-    try:
-        name = TopicName.parse(topic)
-    except InvalidName:
-        return LetterOrigin(topic[:_TEXT_MAX], None)
-    return LetterOrigin(name.base.full, name.partition if name.is_partition else None)
 
 
 _SAME = {

@@ -1,0 +1,1 @@
+"""Moves of messages by REST: positions that wait, acknowledging them, and redriving letters."""
