@@ -4,6 +4,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup run test check docs package compat simulate fuzz soak bench lock clean
+.PHONY: help setup run test check docs site compat simulate fuzz soak bench lock clean
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -39,6 +40,7 @@ help:
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      regenerate the reference pages in docs'
 	@echo 'make package   build wheel and sdist in dist'
+	@echo 'make site      build the documentation as a site'
 	@echo 'make compat    run the official clients of other languages'
 	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
 	@echo 'make fuzz      send hostile input for hours      HOURS=1 JOBS=1, or RUNS=100 per target, or ARGS=file to replay one'
@@ -75,6 +77,11 @@ docs: $(VENV)/.installed-dev
 package: | $(UV)
 	rm -rf dist
 	$(UV) build --quiet --build-constraints requirements/build.txt --require-hashes --out-dir dist
+# The documentation as a site, in build/site; the copy in the package is what the wheel has and the console serves at /docs.
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
+	rm -rf src/magnetar/site
+	cp -R build/site src/magnetar/site
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)
@@ -123,5 +130,5 @@ lock: | $(UV)
 	@! grep -nE '://|--(extra-)?index-url' requirements/*.txt || { echo 'a lock file has an address in it' >&2; exit 1; }
 
 clean:
-	rm -rf $(VENV) .uv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .uv dist build src/magnetar/site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,6 +19,7 @@ DISCOVERED = SOURCE.parent / "pyspark_pulsar"  # Spark looks for packages of thi
 LEAVES = (
     "errors",
     "version",
+    "docs_site",
     "bounds",
     "access_bounds",
     "pipeline_bounds",
