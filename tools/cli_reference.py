@@ -28,6 +28,7 @@ needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copie
 of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
 ([operations.md](operations.md)). `magnetar tour` shows two clusters, failing consumers, dead letters, stuck
 replication and a redrive, in about a minute on brokers of its own.
+([operations.md](operations.md)). `magnetar console` serves the web console of a broker ([console.md](console.md)).
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 
 import httpx
@@ -63,15 +64,13 @@ def test_a_role_without_rights_sees_and_does_nothing(page: Page, filled: Secured
     for path in ("/", "/topics", "/dead-letters", "/topics/persistent/public/default/orders-billing-DLQ"):
         shown.open(path)
         expect(page.get_by_role("alert").first).to_contain_text("Not allowed for role 'stranger'")
-        assert "billing" not in page.locator("#content .part").first.inner_text()
+        assert "secret" not in page.content()
 
 
 def test_a_role_that_may_consume_reads_and_does_not_redrive(page: Page, filled: Secured) -> None:
     broker = filled.broker
     url = f"{broker.http_url}/admin/v2/namespaces/public/default/permissions/reader"
     headers = {"Authorization": f"Bearer {broker.token('admin')}"}
-    import ssl
-
     trust = ssl.create_default_context(cafile=broker.trust_certs_file)
     assert httpx.post(url, json=["consume"], headers=headers, verify=trust).status_code < 300
     log_in(page, filled, "reader", DEAD_LETTERS)
