@@ -3,8 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check docs package compat simulate fuzz soak bench lock clean
-.PHONY: help setup run test check docs site compat simulate fuzz soak bench lock clean
+.PHONY: help setup run test check docs site package compat simulate fuzz soak bench lock clean
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -74,10 +73,10 @@ docs: $(VENV)/.installed-dev
 	$(PYTHON) -m tools.reliability_reference docs/reliability.md
 
 # The sdist of the checkout, and the wheel of that sdist, by the build backend that requirements/build.txt pins.
-package: | $(UV)
+package: site | $(UV)
 	rm -rf dist
 	$(UV) build --quiet --build-constraints requirements/build.txt --require-hashes --out-dir dist
-# The documentation as a site, in build/site; the copy in the package is what the wheel has and the console serves at /docs.
+# The documentation as a site, in build/site; the copy in the package is what the wheel has.
 site: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	rm -rf src/magnetar/site

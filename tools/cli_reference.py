@@ -26,9 +26,9 @@ for its settings. With `--secure DIR` it has TLS, tokens and authorization ([sec
 below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2 and binary protocol; `tokens`
 needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data
 of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
-([operations.md](operations.md)). `magnetar tour` shows two clusters, failing consumers, dead letters, stuck
-replication and a redrive, in about a minute on brokers of its own.
 ([operations.md](operations.md)). `magnetar console` serves the web console of a broker ([console.md](console.md)).
+`magnetar tour` shows two clusters, failing consumers, dead letters, stuck replication and a redrive, in about a minute
+on brokers of its own.
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.
