@@ -76,7 +76,7 @@ docs: $(VENV)/.installed-dev
 package: site | $(UV)
 	rm -rf dist
 	$(UV) build --quiet --build-constraints requirements/build.txt --require-hashes --out-dir dist
-# The documentation as a site, in build/site; the copy in the package is what the wheel has.
+# The documentation as a site, in build/site; the copy in the package is what the wheel has, and the console serves at /docs/.
 site: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 	rm -rf src/magnetar/site

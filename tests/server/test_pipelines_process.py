@@ -22,8 +22,9 @@ import pytest
 import magnetar.testing
 from magnetar.client import EARLIEST, Client
 from magnetar.replication.model import ClusterAddress, Process
-from magnetar.server import lifeline, pipelines_process
-from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
+from magnetar.server import lifeline
+from magnetar.server.children import pipelines_process
+from magnetar.server.children.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
 from magnetar.settings.environment import without_secrets
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__

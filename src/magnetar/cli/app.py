@@ -16,12 +16,12 @@ from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.completion import completion
+from magnetar.cli.console import console as _console
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
-from magnetar.cli.nouns.console import console as _console
 from magnetar.cli.nouns.process import process
 from magnetar.cli.top.command import top
 from magnetar.cli.tour.tour import tour
@@ -103,25 +103,36 @@ WithoutAuthentication = Annotated[
     ),
 ]
 
+DataFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="The data folder, created if missing.",
+        show_default=f"{_standalone.DATA_DEFAULT}",
+    ),
+]
+Port = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="The port of the binary protocol; 0 picks a free one.", show_default="6650"),
+]
+HttpPort = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="The HTTP port; 0 picks a free one.", show_default="8080"),
+]
+WithConsole = Annotated[
+    bool, typer.Option(_standalone.CONSOLE_OPTION, help="Start the web console beside the broker, on loopback.")
+]
+ConsolePort = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="The port of the console; 0 picks a free one.", show_default="8090"),
+]
+
 
 @app.command(cls=PlainCommand)
 def standalone(
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="The data folder, created if missing.",
-            show_default=f"{_standalone.DATA_DEFAULT}",
-        ),
-    ] = None,
-    port: Annotated[
-        str | None,
-        typer.Option(metavar="PORT", help="The port of the binary protocol; 0 picks a free one.", show_default="6650"),
-    ] = None,
-    http_port: Annotated[
-        str | None,
-        typer.Option(metavar="PORT", help="The HTTP port; 0 picks a free one.", show_default="8080"),
-    ] = None,
+    data: DataFolder = None,
+    port: Port = None,
+    http_port: HttpPort = None,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The name of the cluster.", show_default="that of the data, or standalone"),
@@ -134,13 +145,8 @@ def standalone(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: ConfigFile = None,
-    console: Annotated[
-        bool, typer.Option(_standalone.CONSOLE_OPTION, help="Start the web console beside the broker, on loopback.")
-    ] = False,
-    console_port: Annotated[
-        str | None,
-        typer.Option(metavar="PORT", help="The port of the console; 0 picks a free one.", show_default="8090"),
-    ] = None,
+    console: WithConsole = False,
+    console_port: ConsolePort = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in broker.conf; may be repeated."),

@@ -46,8 +46,8 @@ from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
-    from magnetar.server.console_process import ConsoleProcess
-    from magnetar.server.pipelines_process import PipelinesProcess
+    from magnetar.server.children.console_process import ConsoleProcess
+    from magnetar.server.children.pipelines_process import PipelinesProcess
     from magnetar.server.secure.folder import SecureFolder
 
 # A thread that returns from the disk waits at most this long for a busy loop to yield the interpreter.
@@ -88,14 +88,7 @@ def run_standalone(
     raise_limit()
     ballast = Ballast(folder, settings.ballastSizeInMB << 20)
     storage = _open(folder, ballast, accept_loss)
-    try:
-        name = own_cluster.choose_name(storage, cluster, rename=rename_cluster)
-    except own_cluster.OtherCluster as error:
-        storage.close()
-        raise StartError(f"data folder {folder}: {error}") from error
-    except StorageError as error:
-        raise _unreadable(error, storage, folder) from error
-    settings = settings.with_texts({} if name is None else {"clusterName": name})
+    settings = _named(settings, storage, folder, cluster, rename_cluster)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.freeze()  # modules: there is no garbage to look for
     while True:
@@ -119,6 +112,17 @@ def run_standalone(
     supervisor.close()
     out("stopped")
     return 0
+
+
+def _named(settings: Settings, storage: Storage, folder: Path, cluster: str | None, rename: bool) -> Settings:
+    try:
+        name = own_cluster.choose_name(storage, cluster, rename=rename)
+    except own_cluster.OtherCluster as error:
+        storage.close()
+        raise StartError(f"data folder {folder}: {error}") from error
+    except StorageError as error:
+        raise _unreadable(error, storage, folder) from error
+    return settings.with_texts({} if name is None else {"clusterName": name})
 
 
 def _open(folder: Path, ballast: Ballast, accept_loss: bool) -> Storage:
@@ -264,7 +268,7 @@ def _report_start(server: Server, folder: Path) -> None:
 
 def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> PipelinesProcess:
     """The child connects to the address the broker listens on; executors of a cluster, to the advertised one."""
-    from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
+    from magnetar.server.children.pipelines_process import PipelinesProcess, command  # clients are served already
 
     settings = server.settings
     host = host_here(server.bind)
@@ -289,7 +293,7 @@ def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> Pip
 
 def _console(server: Server, secure: SecureFolder | None, port: int, out: Callable[[str], None]) -> ConsoleProcess:
     """Its address is printed when it serves for the first time, and the front page has it as long as it serves."""
-    from magnetar.server.console_process import ConsoleProcess, command
+    from magnetar.server.children.console_process import ConsoleProcess, command
 
     printed: list[str] = []
 

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from nicegui import ui
 
+from magnetar import docs_site
 from magnetar.console.layout.elements import box, button, link, text
 from magnetar.console.layout.view import View
 from magnetar.console.rest.capabilities import health_of
+from magnetar.console.web.documentation import DOCUMENTATION_PATH
 
 HEALTH_EVERY_S = 15.0
 _THEMES: tuple[tuple[str, bool | None], ...] = (("Auto", None), ("Light", False), ("Dark", True))
@@ -55,6 +57,9 @@ def frame(view: View, title: str, address: str) -> Iterator[None]:
                     with box("li"):
                         current = {"aria_current": "page"} if entry.address == address else {}
                         link(entry.title, entry.address, **current)
+            if docs_site.folder() is not None:
+                with box("li"):
+                    link("Documentation", DOCUMENTATION_PATH)
         with box("main", "main", id="content", tabindex="-1"):
             text("h1", title)
             yield

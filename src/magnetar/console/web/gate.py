@@ -20,6 +20,7 @@ from magnetar.console.rest.admin import Broker
 from magnetar.console.rest.capabilities import needs_login
 from magnetar.console.rest.errors import BrokerError, NotAuthenticated, Unreachable
 from magnetar.console.web.assets import asset
+from magnetar.console.web.documentation import DOCUMENTATION_PATH, documentation
 from magnetar.console.web.headers import SafeSend, Scope, Send
 from magnetar.console.web.plain_page import login_page, refused_page, unreachable_page
 from magnetar.console.web.request_check import RequestCheck, values_of
@@ -57,6 +58,7 @@ class Gate:
         self._has_room = has_room
         self._check = RequestCheck({options.bind, *options.trusted_hosts})
         self._stranger = broker.api()
+        self._documentation = documentation()
         self._login_known: tuple[float, bool] = (0.0, False)
         self.port = options.port
 
@@ -76,7 +78,7 @@ class Gate:
 
     # -- requests
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
+    async def _answer(self, scope: Scope, receive: Receive) -> App | None:
         """The answer, or None if it is a page's."""
         method, path = scope["method"], scope["path"]
         fault = self._check.fault(method, scope["headers"])
@@ -94,6 +96,8 @@ class Gate:
             return found
         if path == "/login":
             return login_page(self._broker.url, _next_of(scope))
+        if path.startswith(DOCUMENTATION_PATH) and self._documentation is not None:
+            return self._documentation
         return await self._enter(scope)
 
     async def _enter(self, scope: Scope) -> Response | None:
