@@ -26,7 +26,10 @@ for its settings. With `--secure DIR` it has TLS, tokens and authorization ([sec
 below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2 and binary protocol; `tokens`
 needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data
 of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
-([operations.md](operations.md)).
+([operations.md](operations.md)). `magnetar top` shows the whole of a running Magnetar broker in the terminal, and first
+what needs attention ([operations.md](operations.md#watching)); `--interval DURATION` is the time between two frames,
+`--sort` one of name, rateIn, rateOut, backlog, storedBytes and deadLetters, `--once` prints one frame, `--json` the
+overview.
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.
