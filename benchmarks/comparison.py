@@ -1,8 +1,8 @@
 """The command behind `make bench`: selects and orders the rows, repeats them, and prints the table.
 
 Apache Pulsar and Magnetar run one after the other, never together; with --repeat they alternate. Owns no figures: rows
-for both are in `measurement` and `replication`, rows for Magnetar alone in `scale`, `administration`, `redelivery` and
-`spark_rows`.
+for both are in `measurement` and `replication`, rows for Magnetar alone in `scale`, `administration`, `overview`,
+`redelivery` and `spark_rows`.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ from the route table in `admin/routes.py`. `{domain}` is `persistent` or `non-pe
 - Features of Apache Pulsar that this broker does not have return 501 with the reason; their paths are
   [listed below](#not-supported). A field of a body that would have no effect is rejected in the same way.
 - `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`, `redeliveryBackoff`, `circuitBreaker`,
-  `pause`, `resume`, `brokers/disk`, `brokers/backup`, `/admin/v2/replication`, `/health` and the metrics `magnetar_*`
-  are our own; Apache Pulsar does not have them.
+  `pause`, `resume`, `brokers/disk`, `brokers/overview`, `brokers/topics`, `brokers/backup`, `/admin/v2/replication`,
+  `/health` and the metrics `magnetar_*` are our own; Apache Pulsar does not have them.
 - Bodies are read as Apache Pulsar's JSON reader reads them: `"3"` and `3.7` are integers, `"true"` and `1` are
   booleans, numbers are text where text is wanted. Unknown fields are rejected.
 - A body has at most 1 MiB.

@@ -29,6 +29,10 @@ of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder fr
 ([operations.md](operations.md)). `magnetar console` serves the web console of a broker ([console.md](console.md)).
 `magnetar tour` shows two clusters, failing consumers, dead letters, stuck replication and a redrive, in about a minute
 on brokers of its own.
+([operations.md](operations.md)). `magnetar top` shows the whole of a running Magnetar broker in the terminal, and first
+what needs attention ([operations.md](operations.md#watching)); `--interval DURATION` is the time between two frames,
+`--sort` one of name, rateIn, rateOut, backlog, storedBytes and deadLetters, `--once` prints one frame, `--json` the
+overview.
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.

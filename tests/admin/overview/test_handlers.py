@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from magnetar.admin.overview import snapshot as snapshot_module
-from magnetar.admin.overview.model import Kind
+from magnetar.admin.overview.model import AttentionKind
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.deadletter.properties import DEATH_REASON
 from magnetar.declared.model import RunReport, RunReports, RunState
@@ -43,7 +43,7 @@ def later(admin: Admin, ms: int = 3000) -> dict[str, Any]:
     return overview(admin)
 
 
-def of_kind(found: dict[str, Any], kind: Kind) -> list[dict[str, Any]]:
+def of_kind(found: dict[str, Any], kind: AttentionKind) -> list[dict[str, Any]]:
     return [one for one in found["attention"] if one["kind"] == kind.value]
 
 
@@ -251,7 +251,7 @@ def test_dead_letters_by_reason_and_hour() -> None:
     ]
     assert found["deadLetters"]["hours"][-1]["reasons"] == {"TypeError": 2, "MaxRedeliverCount": 1}
     assert found["deadLetters"]["uncounted"] == 0 and found["totals"]["deadLettersWaiting"] == 3
-    (one,) = of_kind(found, Kind.DEAD_LETTERS)
+    (one,) = of_kind(found, AttentionKind.DEAD_LETTERS)
     assert one["text"] == "3 dead letters wait, 3 new within the last hour" and one["severity"] == "error"
     assert one["command"] == f"magnetar deadletters stats {LETTERS}"
 
@@ -262,7 +262,7 @@ def test_old_dead_letters_are_a_warning_and_handled_ones_are_gone() -> None:
         dead_letter(admin, reason)
     overview(admin)
     found = later(admin, 2 * 60 * MINUTE_MS)
-    (one,) = of_kind(found, Kind.DEAD_LETTERS)
+    (one,) = of_kind(found, AttentionKind.DEAD_LETTERS)
     assert (one["severity"], one["text"]) == ("warning", "3 dead letters wait")
     assert sum(sum(one["reasons"].values()) for one in found["deadLetters"]["hours"]) == 3
     consumer = admin.subscribe(LETTERS, "repair", permits=10)
@@ -312,7 +312,7 @@ def test_damage_is_named() -> None:
     admin.publish(ORDERS, b"1")
     admin.broker.damage.note("topic", ORDERS, "a block cannot be read")
     found = overview(admin)
-    (one,) = of_kind(found, Kind.DAMAGE)
+    (one,) = of_kind(found, AttentionKind.DAMAGE)
     assert one["command"] == "magnetar doctor topics public/default" and "a block cannot be read" in one["text"]
     assert topics(admin)["topics"][0]["state"] == "damaged"
 
@@ -326,7 +326,7 @@ def test_a_failed_pipeline() -> None:
     admin.broker.pipelines.receive(RunReports("p", True, [failed]))
     found = overview(admin)
     assert found["pipelines"] == {"states": {"failed": 1}}
-    (one,) = of_kind(found, Kind.PIPELINE)
+    (one,) = of_kind(found, AttentionKind.PIPELINE)
     assert one["text"] == "redrive failed: no such topic"
     assert one["command"] == "magnetar pipelines show public/default fix"
 
@@ -342,7 +342,7 @@ def test_routes_that_are_stuck() -> None:
     found = later(admin, 10 * MINUTE_MS)
     assert found["replication"]["states"] == {"stopped": 1}
     assert found["replication"]["worst"][0]["backlog"] == 1
-    (one,) = of_kind(found, Kind.REPLICATION)
+    (one,) = of_kind(found, AttentionKind.REPLICATION)
     assert one["command"] == f"magnetar doctor replication {ORDERS}" and "Spark is not installed" in one["text"]
 
 
@@ -396,7 +396,7 @@ def test_one_kind_does_not_hide_the_others() -> None:
         admin.publish(topic, *[b"x"] * (index % 7 + 1))
     dead_letter(admin, "A")
     found = overview(admin)
-    assert len(of_kind(found, Kind.NO_CONSUMER)) == 20 and of_kind(found, Kind.DEAD_LETTERS)
+    assert len(of_kind(found, AttentionKind.NO_CONSUMER)) == 20 and of_kind(found, AttentionKind.DEAD_LETTERS)
     assert found["attentionLeftOut"] == 130
     assert found["attention"][1]["text"].startswith("has no consumer; 7 messages"), "the largest"
 
@@ -454,8 +454,8 @@ def test_damage_of_others_is_not_shown() -> None:
     admin = guarded()
     admin.broker.damage.note("topic", "persistent://public/n/t", "unreadable")
     admin.broker.damage.note("tenant", "public", "unreadable")
-    assert len(of_kind(seen(admin, ROOT), Kind.DAMAGE)) == 2
-    assert of_kind(seen(admin, ADMIN), Kind.DAMAGE) == []
+    assert len(of_kind(seen(admin, ROOT), AttentionKind.DAMAGE)) == 2
+    assert of_kind(seen(admin, ADMIN), AttentionKind.DAMAGE) == []
 
 
 # -- time

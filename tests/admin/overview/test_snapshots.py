@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.admin.http.errors import TooManyWaiting
 from magnetar.admin.overview import snapshots as module
-from magnetar.admin.overview.snapshot import Snapshot, Work
+from magnetar.admin.overview.snapshot import BrokerSnapshot, MeasuredSlice
 from magnetar.admin.overview.snapshots import FRESH_MS, FRESH_MS_MAX, Snapshots
 from magnetar.health import Health
 from magnetar.server.http import Alarm
@@ -31,15 +31,15 @@ class Slow:
         self._failures = failures
         self._worked_s = worked_s
 
-    async def take(self, health: Health, work: Work) -> Snapshot:
+    async def take(self, health: Health, work: MeasuredSlice) -> BrokerSnapshot:
         self.begun += 1
         await self.go_on.wait()
         work.worked_s += self._worked_s
         if self.begun <= self._failures:
             raise RuntimeError("this one fails")
-        return Snapshot(self.begun, health)
+        return BrokerSnapshot(self.begun, health)
 
-    async def several(self, count: int) -> list[Snapshot | BaseException]:
+    async def several(self, count: int) -> list[BrokerSnapshot | BaseException]:
         callers = [asyncio.ensure_future(self.snapshots.current(alarm)) for _ in range(count)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -67,7 +67,7 @@ def test_a_snapshot_that_fails_is_taken_again_by_one_that_waits() -> None:
     async def run(slow: Slow) -> None:
         found = await slow.several(4)
         assert isinstance(found[0], RuntimeError)
-        assert all(isinstance(one, Snapshot) for one in found[1:]) and slow.begun == 2
+        assert all(isinstance(one, BrokerSnapshot) for one in found[1:]) and slow.begun == 2
 
     with_slow(run, failures=1)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.overview.findings import Finding, Findings
+from magnetar.admin.overview.concerns import Concern, Concerns
 from magnetar.admin.overview.letters import HOUR_MS, HOURS_KEPT
 from magnetar.admin.overview.model import (
+    AttentionKind,
     CheckOutcome,
+    DeadLetterCounts,
     DeadLetterHour,
-    DeadLetters,
-    Kind,
+    HealthVerdict,
     NamespaceRow,
     Overview,
     Pipelines,
@@ -19,9 +20,8 @@ from magnetar.admin.overview.model import (
     Replication,
     RouteRow,
     Totals,
-    Verdict,
 )
-from magnetar.admin.overview.snapshot import NamespacePart, Snapshot, worst_routes
+from magnetar.admin.overview.snapshot import BrokerSnapshot, NamespacePart, worst_routes
 from magnetar.admin.overview.visible import Seen
 from magnetar.broker.broker import Broker
 from magnetar.health import Health
@@ -29,7 +29,7 @@ from magnetar.version import __version__
 
 NAMESPACES_MAX = 100
 REASONS_MAX = 50
-_CHECKS = {"disk": (Kind.DISK, ("brokers", "disk")), "damage": (Kind.DAMAGE, ("brokers", "damaged"))}
+_CHECKS = {"disk": (AttentionKind.DISK, ("brokers", "disk")), "damage": (AttentionKind.DAMAGE, ("brokers", "damaged"))}
 
 
 class _Sums:
@@ -43,7 +43,7 @@ class _Sums:
         self.routes: Counter[str] = Counter()
         self.worst: list[RouteRow] = []
         self.pipelines: Counter[str] = Counter()
-        self.findings = Findings()
+        self.concerns = Concerns()
 
     def add(self, part: NamespacePart, *, sees_reasons: bool, sees_pipelines: bool) -> None:
         totals, own = self.totals, part.totals
@@ -54,7 +54,7 @@ class _Sums:
         totals.dead_letters_waiting += own.dead_letters_waiting
         self.routes.update(part.routes)
         self.worst += part.worst_routes
-        self.findings.add_all(part.findings)
+        self.concerns.add_all(part.concerns)
         if sees_reasons:
             self.letters += own.dead_letters_waiting
             self.reasons.update(part.letters_by_reason)
@@ -62,31 +62,31 @@ class _Sums:
                 self.hours.setdefault(hour, Counter()).update(reasons)
         if sees_pipelines:
             self.pipelines.update(part.pipelines)
-            self.findings.add_all(part.pipeline_findings)
+            self.concerns.add_all(part.pipeline_concerns)
 
-    def dead_letters(self, now_ms: int) -> DeadLetters:
+    def dead_letters(self, now_ms: int) -> DeadLetterCounts:
         """The last 24 hours, each of them; reasons beyond the limit are not counted one by one."""
         by_reason = [ReasonWaiting(reason, count) for reason, count in self.reasons.most_common(REASONS_MAX)]
         this_hour = now_ms // HOUR_MS
         hours = [hour * HOUR_MS for hour in range(this_hour - HOURS_KEPT + 1, this_hour + 1)]
-        return DeadLetters(
+        return DeadLetterCounts(
             by_reason,
             [DeadLetterHour(hour, dict(self.hours.get(hour, ()))) for hour in hours],
             max(0, self.letters - sum(one.waiting for one in by_reason)),
         )
 
 
-async def overview_of(broker: Broker, snapshot: Snapshot, seen: Seen, time_slice: TimeSlice) -> Overview:
+async def overview_of(broker: Broker, snapshot: BrokerSnapshot, seen: Seen, time_slice: TimeSlice) -> Overview:
     sums = _Sums()
     for part, sees_reasons, sees_pipelines in seen.parts:
         sums.add(part, sees_reasons=sees_reasons, sees_pipelines=sees_pipelines)
         if len(sums.worst) > 1000:
             sums.worst = worst_routes(sums.worst)
         await time_slice.checkpoint()
-    for finding in _of_health(snapshot.health):
-        sums.findings.add(finding)
-    _add_damage(broker, sums.findings, seen)
-    worst = sums.findings.worst_first()
+    for concern in _of_health(snapshot.health):
+        sums.concerns.add(concern)
+    _add_damage(broker, sums.concerns, seen)
+    worst = sums.concerns.worst_first()
     namespaces = sorted((part for part, *_ in seen.parts), key=_size, reverse=True)[:NAMESPACES_MAX]
     return Overview(
         time=snapshot.time_ms,
@@ -100,8 +100,8 @@ async def overview_of(broker: Broker, snapshot: Snapshot, seen: Seen, time_slice
         dead_letters=sums.dead_letters(snapshot.time_ms),
         replication=Replication(dict(sums.routes), worst_routes(sums.worst)),
         pipelines=Pipelines(dict(sums.pipelines)),
-        attention=[finding.attention() for finding in worst],
-        attention_left_out=sums.findings.count - len(worst),
+        attention=[concern.attention() for concern in worst],
+        attention_left_out=sums.concerns.count - len(worst),
     )
 
 
@@ -122,23 +122,23 @@ def _namespace(part: NamespacePart) -> NamespaceRow:
     )
 
 
-def _verdict(health: Health) -> Verdict:
+def _verdict(health: Health) -> HealthVerdict:
     checks = [CheckOutcome(one.name, one.state, one.reason) for one in health.checks if one.state != "ok"]
-    return Verdict(health.state(), checks)
+    return HealthVerdict(health.state(), checks)
 
 
-def _of_health(health: Health) -> list[Finding]:
+def _of_health(health: Health) -> list[Concern]:
     """Probes are for everybody, and so are their reasons, which name nothing of a tenant."""
     found = []
     for one in health.checks:
         if one.state != "ok":
-            kind, command = _CHECKS.get(one.name, (Kind.HEALTH, ("brokers", "status")))
+            kind, command = _CHECKS.get(one.name, (AttentionKind.HEALTH, ("brokers", "status")))
             severity = "error" if one.state == "failed" else "warning"
-            found.append(Finding(severity, kind, 0, one.reason, command, subject=one.name))  # type: ignore[arg-type]
+            found.append(Concern(severity, kind, 0, one.reason, command, subject=one.name))  # type: ignore[arg-type]
     return found
 
 
-def _add_damage(broker: Broker, findings: Findings, seen: Seen) -> None:
+def _add_damage(broker: Broker, concerns: Concerns, seen: Seen) -> None:
     """What belongs to a namespace is shown to those who see it, the rest to super users."""
     names = {part.name for part, *_ in seen.parts}
     for one in broker.damage.all():
@@ -148,9 +148,16 @@ def _add_damage(broker: Broker, findings: Findings, seen: Seen) -> None:
         command = ("doctor", "topics", namespace) if namespace in names else ("brokers", "damaged")
         text = f"the {one.kind} cannot be read: {one.reason}"
         topic = one.name if namespace else ""
-        findings.add(
-            Finding(
-                "error", Kind.DAMAGE, 1, text, command, subject=one.title, topic=topic, subscription=one.subscription
+        concerns.add(
+            Concern(
+                "error",
+                AttentionKind.DAMAGE,
+                1,
+                text,
+                command,
+                subject=one.title,
+                topic=topic,
+                subscription=one.subscription,
             )
         )
 

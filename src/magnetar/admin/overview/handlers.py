@@ -11,7 +11,7 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.overview.answer import overview_of
 from magnetar.admin.overview.model import Overview, TopicPage
 from magnetar.admin.overview.snapshots import Snapshots
-from magnetar.admin.overview.topics import SORTS, Wanted, page_of
+from magnetar.admin.overview.topics import SORTS, TopicQuery, page_of
 from magnetar.admin.overview.visible import seen_by
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 500
@@ -49,7 +49,7 @@ async def get_topics(call: Call) -> TopicPage:
         raise BadRequest(f"parameter sort={sort[:100]!r} is not one of {', '.join(SORTS)}")
     if order not in ("", "asc", "desc"):
         raise BadRequest(f"parameter order={order[:100]!r} is not asc or desc")
-    wanted = Wanted(
+    wanted = TopicQuery(
         search=query.get("search", ""),
         namespace=query.get("namespace", ""),
         sort=sort,

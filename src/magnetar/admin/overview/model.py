@@ -16,7 +16,7 @@ from magnetar.health import State as HealthState
 Severity = Literal["error", "warning"]
 
 
-class Kind(StrEnum):
+class AttentionKind(StrEnum):
     """What needs attention; the first is the most urgent among those of a severity."""
 
     HEALTH = "health"
@@ -38,7 +38,7 @@ class Attention(msgspec.Struct, rename="camel", kw_only=True):
     """One thing to act on; `command` investigates or repairs it."""
 
     severity: Severity
-    kind: Kind
+    kind: AttentionKind
     subject: str
     text: str
     command: str
@@ -52,7 +52,7 @@ class CheckOutcome(msgspec.Struct):
     reason: str
 
 
-class Verdict(msgspec.Struct):
+class HealthVerdict(msgspec.Struct):
     """`checks` has those that are not ok."""
 
     state: HealthState
@@ -88,7 +88,7 @@ class Numbers(msgspec.Struct, rename="camel", kw_only=True, gc=False):
         self.consumers += other.consumers
 
 
-class TopicState(StrEnum):
+class TopicCondition(StrEnum):
     """The state of a topic; of several partitions, the last of these that one is in."""
 
     UNLOADED = "unloaded"  # not used since the start: its numbers are not known
@@ -108,7 +108,7 @@ class TopicRow(Numbers, rename="camel", kw_only=True, gc=False):
     topic: str
     partitions: int = 0
     dead_letters: int = 0
-    state: TopicState = TopicState.UNLOADED
+    state: TopicCondition = TopicCondition.UNLOADED
 
 
 class TopicPage(msgspec.Struct):
@@ -149,7 +149,7 @@ class DeadLetterHour(msgspec.Struct):
     reasons: dict[str, int]
 
 
-class DeadLetters(msgspec.Struct, rename="camel"):
+class DeadLetterCounts(msgspec.Struct, rename="camel"):
     """`uncounted` wait too: their reasons are not read yet, or are too many to be read."""
 
     by_reason: list[ReasonWaiting]
@@ -183,11 +183,11 @@ class Overview(msgspec.Struct, rename="camel", kw_only=True):
     cluster: str
     version: str
     uptime_s: float
-    health: Verdict
+    health: HealthVerdict
     totals: Totals
     namespaces: list[NamespaceRow]
     namespaces_left_out: int
-    dead_letters: DeadLetters
+    dead_letters: DeadLetterCounts
     replication: Replication
     pipelines: Pipelines
     attention: list[Attention]

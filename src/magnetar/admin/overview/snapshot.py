@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.overview.findings import Finding, Findings
+from magnetar.admin.overview.concerns import Concern, Concerns
 from magnetar.admin.overview.letters import TopicLetters
-from magnetar.admin.overview.model import Kind, RouteRow, Severity, TopicRow, TopicState, Totals
+from magnetar.admin.overview.model import AttentionKind, RouteRow, Severity, TopicCondition, TopicRow, Totals
 from magnetar.admin.overview.stuck import Movements, Stuck
 from magnetar.admin.stats.dead_letters import origin_of
 from magnetar.admin.stats.replication import SEVERITY
@@ -36,17 +36,17 @@ _LETTER_TOPICS_MAX = 1000
 _RATES_WITHIN_S = (0.5, 90.0)
 
 _NOT_STUCK = (State.RUNNING, State.CATCHING_UP, State.STARTING, State.PAUSED)
-_STATES = {state: index for index, state in enumerate(TopicState)}
+_STATES = {state: index for index, state in enumerate(TopicCondition)}
 
 _Counters = tuple[int, int, int, int]  # messages and bytes in, messages and bytes out
 _Rates = tuple[float, float, float, float]
 _NOTHING: _Counters = (0, 0, 0, 0)
 _STILL: _Rates = (0.0, 0.0, 0.0, 0.0)
 _Start = tuple[int, int, int]  # of a log: its ledger and first entry, and the bytes before it
-_Stuck = dict[tuple[str, str, Kind], list[tuple[Stuck, int]]]  # with the backlog of each partition
+_Stuck = dict[tuple[str, str, AttentionKind], list[tuple[Stuck, int]]]  # with the backlog of each partition
 
 
-class Work(TimeSlice):
+class MeasuredSlice(TimeSlice):
     """Time slices that add up the time between the checkpoints."""
 
     __slots__ = ("_began_at", "worked_s")
@@ -73,13 +73,13 @@ class NamespacePart:
     name: str
     totals: Totals = field(default_factory=Totals)
     rows: list[TopicRow] = field(default_factory=list)
-    findings: Findings = field(default_factory=Findings)
+    concerns: Concerns = field(default_factory=Concerns)
     letters_by_reason: Counter[str] = field(default_factory=Counter)
     letter_hours: dict[int, Counter[str]] = field(default_factory=dict)
     routes: Counter[str] = field(default_factory=Counter)
     worst_routes: list[RouteRow] = field(default_factory=list)
     pipelines: Counter[str] = field(default_factory=Counter)
-    pipeline_findings: Findings = field(default_factory=Findings)
+    pipeline_concerns: Concerns = field(default_factory=Concerns)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class Snapshot:
+class BrokerSnapshot:
     """`whole` and `orders` are what those who see all of it get, once one of them asked."""
 
     time_ms: int
@@ -114,13 +114,13 @@ class Survey:
         self._starts: dict[str, _Start] = {}
         self._next_starts: dict[str, _Start] = {}
 
-    async def take(self, health: Health, work: Work) -> Snapshot:
+    async def take(self, health: Health, work: MeasuredSlice) -> BrokerSnapshot:
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
         # The first snapshot of a young broker has the rates since its start.
         seconds = (broker.uptime_ms if self._at_ms is None else now_ms - self._at_ms) / 1000
         seconds = seconds if _RATES_WITHIN_S[0] <= seconds <= _RATES_WITHIN_S[1] else 0.0
-        snapshot = Snapshot(broker.now_ms(), health)
+        snapshot = BrokerSnapshot(broker.now_ms(), health)
         self._next_counters, self._next_starts = {}, {}
         self._movements.begin()
         for namespace in list(broker.catalog.topics_of):
@@ -135,7 +135,7 @@ class Survey:
 
     # -- topics
 
-    async def _add_topics(self, part: NamespacePart, now_ms: int, seconds: float, work: Work) -> None:
+    async def _add_topics(self, part: NamespacePart, now_ms: int, seconds: float, work: MeasuredSlice) -> None:
         catalog, topics = self._broker.catalog, self._broker.topics
         rows: dict[str, TopicRow] = {}
         stuck: _Stuck = {}
@@ -152,7 +152,7 @@ class Survey:
             if topic is not None:
                 self._add(row, topic, now_ms, seconds, stuck)
             if has_damage and (full in catalog.damaged or self._broker.damage.of("topic", full) is not None):
-                _worsen(row, TopicState.DAMAGED)
+                _worsen(row, TopicCondition.DAMAGED)
             if work.is_over:
                 await work.restart()
         part.rows = list(rows.values())
@@ -161,7 +161,7 @@ class Survey:
             if work.is_over:
                 await work.restart()
         for (base, subscription, kind), found in stuck.items():
-            part.findings.add(_of_subscription(base, subscription, kind, found))
+            part.concerns.add(_of_subscription(base, subscription, kind, found))
             await work.checkpoint()
 
     def _add(self, row: TopicRow, topic: Topic, now_ms: int, seconds: float, stuck: _Stuck) -> None:
@@ -247,7 +247,7 @@ class Survey:
 
     # -- dead letters
 
-    async def _add_letters(self, snapshot: Snapshot, work: Work) -> None:
+    async def _add_letters(self, snapshot: BrokerSnapshot, work: MeasuredSlice) -> None:
         """Reasons are read of as many letters as one snapshot may; topics take turns."""
         broker, now_ms, left, known = self._broker, self._broker.now_ms(), LETTERS_READ_MAX, self._letters
         self._letters = {}
@@ -293,11 +293,11 @@ class Survey:
             text += f", {new:,} new within the last hour"
         severity: Severity = "error" if new else "warning"
         command = ("deadletters", "stats", base)
-        part.findings.add(Finding(severity, Kind.DEAD_LETTERS, new or count, text, command, topic=base))
+        part.concerns.add(Concern(severity, AttentionKind.DEAD_LETTERS, new or count, text, command, topic=base))
 
     # -- routes and pipelines
 
-    async def _add_routes(self, snapshot: Snapshot, work: Work) -> None:
+    async def _add_routes(self, snapshot: BrokerSnapshot, work: MeasuredSlice) -> None:
         broker = self._broker
         for status in broker.replication.known_statuses(broker.now_ms()):
             await work.checkpoint()
@@ -315,10 +315,10 @@ class Survey:
                 part.worst_routes = worst_routes(part.worst_routes)
             severity: Severity = "warning" if status.state is State.WAITING else "error"
             text = f"{status.state.value}: {status.reason}" if status.reason else status.state.value
-            part.findings.add(
-                Finding(
+            part.concerns.add(
+                Concern(
                     severity,
-                    Kind.REPLICATION,
+                    AttentionKind.REPLICATION,
                     status.backlog,
                     text,
                     ("doctor", "replication", base),
@@ -327,7 +327,7 @@ class Survey:
                 )
             )
 
-    async def _add_pipelines(self, snapshot: Snapshot, work: Work) -> None:
+    async def _add_pipelines(self, snapshot: BrokerSnapshot, work: MeasuredSlice) -> None:
         pipelines = self._broker.pipelines
         for record in pipelines.all():
             await work.checkpoint()
@@ -340,7 +340,9 @@ class Survey:
                 reason = (status.reason or status.last_error)[:300]
                 text = f"{record.verb} failed: {reason}" if reason else f"{record.verb} failed"
                 command = ("pipelines", "show", record.namespace, record.name)
-                part.pipeline_findings.add(Finding("error", Kind.PIPELINE, 0, text, command, subject=record.full))
+                part.pipeline_concerns.add(
+                    Concern("error", AttentionKind.PIPELINE, 0, text, command, subject=record.full)
+                )
 
 
 def worst_routes(rows: list[RouteRow]) -> list[RouteRow]:
@@ -358,32 +360,32 @@ def _add_row(totals: Totals, row: TopicRow) -> None:
     totals.add(row)
     totals.topics += 1
     totals.partitioned_topics += bool(row.partitions)
-    totals.unloaded += row.state is TopicState.UNLOADED
+    totals.unloaded += row.state is TopicCondition.UNLOADED
 
 
-def _state_of(topic: Topic, *, is_stuck: bool, is_used: bool) -> TopicState:
+def _state_of(topic: Topic, *, is_stuck: bool, is_used: bool) -> TopicCondition:
     if is_stuck:
-        return TopicState.STUCK
+        return TopicCondition.STUCK
     if topic.is_terminated:
-        return TopicState.TERMINATED
-    return TopicState.ACTIVE if is_used else TopicState.IDLE
+        return TopicCondition.TERMINATED
+    return TopicCondition.ACTIVE if is_used else TopicCondition.IDLE
 
 
-def _worsen(row: TopicRow, state: TopicState) -> None:
-    if row.state is TopicState.UNLOADED or _STATES[state] > _STATES[row.state]:
+def _worsen(row: TopicRow, state: TopicCondition) -> None:
+    if row.state is TopicCondition.UNLOADED or _STATES[state] > _STATES[row.state]:
         row.state = state
 
 
-def _of_subscription(base: str, subscription: str, kind: Kind, found: list[tuple[Stuck, int]]) -> Finding:
-    """The same of several partitions is one finding."""
+def _of_subscription(base: str, subscription: str, kind: AttentionKind, found: list[tuple[Stuck, int]]) -> Concern:
+    """The same of several partitions is one concern."""
     stuck, backlog = found[0][0], sum(backlog for _, backlog in found)
     waits = f"{_counted(backlog, 'message')} in its backlog" if backlog else ""
     if len(found) > 1:
         waits += f" of {len(found)} partitions"
     text = f"{stuck.text}; {waits}" if waits else stuck.text
-    is_paused = kind is Kind.PAUSED
+    is_paused = kind is AttentionKind.PAUSED
     command = ("subscriptions", "resume", base, subscription) if is_paused else ("subscriptions", "list", base)
-    return Finding(stuck.severity, kind, backlog, text, command, topic=base, subscription=subscription)
+    return Concern(stuck.severity, kind, backlog, text, command, topic=base, subscription=subscription)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from magnetar.admin.http.errors import TooManyWaiting, Unavailable
 from magnetar.admin.http.request import Alarm
-from magnetar.admin.overview.snapshot import Snapshot, Survey, Work
+from magnetar.admin.overview.snapshot import BrokerSnapshot, MeasuredSlice, Survey
 from magnetar.broker.broker import Broker
 from magnetar.health import Vitals, health_of
 
@@ -28,14 +28,14 @@ class Snapshots:
     def __init__(self, broker: Broker, vitals: Vitals) -> None:
         self._broker = broker
         self._vitals = vitals
-        self._latest: Snapshot | None = None
+        self._latest: BrokerSnapshot | None = None
         self._fresh_until_ms = 0
         self._is_computing = False
         self._waiting: set[Alarm] = set()
         self.taken = 0
         self.take = Survey(broker).take
 
-    async def current(self, alarm: Callable[[], Alarm]) -> Snapshot:
+    async def current(self, alarm: Callable[[], Alarm]) -> BrokerSnapshot:
         """Raises TooManyWaiting, or Unavailable if it takes too long."""
         for _ in range(_WAITS):
             if (fresh := self._fresh()) is not None:
@@ -45,7 +45,7 @@ class Snapshots:
             await self._wait(alarm())
         raise Unavailable(f"the overview was not computed within {_WAITS * WAIT_S:g} s: the broker is busy")
 
-    def _fresh(self) -> Snapshot | None:
+    def _fresh(self) -> BrokerSnapshot | None:
         return self._latest if self._broker.clock.monotonic_ms() < self._fresh_until_ms else None
 
     async def _wait(self, alarm: Alarm) -> None:
@@ -57,10 +57,10 @@ class Snapshots:
         finally:
             self._waiting.discard(alarm)
 
-    async def _compute(self) -> Snapshot:
+    async def _compute(self) -> BrokerSnapshot:
         """Those that wait get the outcome; if it fails, the first of them tries again."""
         self._is_computing = True
-        work = Work()
+        work = MeasuredSlice()
         try:
             self._latest = await self.take(health_of(self._vitals.facts()), work)
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from magnetar.admin.overview.model import Kind, Severity
+from magnetar.admin.overview.model import AttentionKind, Severity
 from magnetar.broker.subscription.subscription import Subscription
 
 STILL_MS = 60_000
@@ -23,7 +23,7 @@ _SHOWN_MAX = 300  # of a reason that a client may have written
 
 class Stuck(NamedTuple):
     severity: Severity
-    kind: Kind
+    kind: AttentionKind
     text: str
 
 
@@ -53,16 +53,16 @@ class Movements:
     def why_stuck(self, one: Subscription, now_ms: int) -> Stuck | None:
         """`now_ms` is of the monotonic clock; called for durable subscriptions of clients with a backlog."""
         if one.record.paused:
-            return Stuck("error", Kind.PAUSED, f"is paused: {one.record.paused[:_SHOWN_MAX]}")
+            return Stuck("error", AttentionKind.PAUSED, f"is paused: {one.record.paused[:_SHOWN_MAX]}")
         if one.dead_letters.problem:
             problem = one.dead_letters.problem[:_SHOWN_MAX]
-            return Stuck("error", Kind.DEAD_LETTER_PROBLEM, f"cannot write a dead letter: {problem}")
+            return Stuck("error", AttentionKind.DEAD_LETTER_PROBLEM, f"cannot write a dead letter: {problem}")
         if not one.consumers:
-            return Stuck("warning", Kind.NO_CONSUMER, "has no consumer")
+            return Stuck("warning", AttentionKind.NO_CONSUMER, "has no consumer")
         still_ms = self._still_ms(one, now_ms)
         if one.deliveries.is_blocked or all(consumer.is_blocked for consumer in one.consumers):
             text = f"is blocked: its consumers hold {_messages(one.places.unacked)} unacknowledged, the limit"
-            return Stuck("error", Kind.BLOCKED, text)
+            return Stuck("error", AttentionKind.BLOCKED, text)
         return None if still_ms < STILL_MS else _why_still(one, still_ms)
 
     def _still_ms(self, one: Subscription, now_ms: int) -> int:
@@ -82,12 +82,12 @@ def _why_still(one: Subscription, still_ms: int) -> Stuck | None:
         }
         who = f"consumer {min(holders)[:_SHOWN_MAX]} holds" if len(holders) == 1 else f"{len(holders)} consumers hold"
         text = f"waits for {_keys(len(places.keys.waiting))} {span}: {who} earlier messages unacknowledged"
-        return Stuck("warning", Kind.KEY, text) if holders else None
+        return Stuck("warning", AttentionKind.KEY, text) if holders else None
     if not ready and still_ms >= STILL_MS and not places.unacked:
-        return Stuck("warning", Kind.SLOW, f"does not move {span}: its consumers ask for no messages")
+        return Stuck("warning", AttentionKind.SLOW, f"does not move {span}: its consumers ask for no messages")
     if places.unacked and still_ms >= HELD_MS:
         text = f"does not move {span}: its consumers hold {_messages(places.unacked)} and acknowledge none"
-        return Stuck("warning", Kind.SLOW, text)
+        return Stuck("warning", AttentionKind.SLOW, text)
     return None
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.overview.model import TopicPage, TopicRow
-from magnetar.admin.overview.snapshot import Snapshot
+from magnetar.admin.overview.snapshot import BrokerSnapshot
 from magnetar.admin.overview.visible import Seen
 
 _SORTED_AT_A_TIME = 500
@@ -25,7 +25,7 @@ SORTS: dict[str, Key] = {
 }
 
 
-class Wanted(NamedTuple):
+class TopicQuery(NamedTuple):
     """`search` is part of a name, in any case."""
 
     search: str
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
     offset: int
 
 
-async def page_of(snapshot: Snapshot, seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> TopicPage:
+async def page_of(snapshot: BrokerSnapshot, seen: Seen, wanted: TopicQuery, time_slice: TimeSlice) -> TopicPage:
     """Rows that are equal in what they are sorted by are in the order of their names.
 
     All of them in one order are kept with the snapshot: consoles ask for the same every few seconds.
@@ -51,7 +51,7 @@ async def page_of(snapshot: Snapshot, seen: Seen, wanted: Wanted, time_slice: Ti
     return TopicPage(len(rows), rows[wanted.offset : wanted.offset + wanted.limit])
 
 
-async def _matching(seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> list[TopicRow]:
+async def _matching(seen: Seen, wanted: TopicQuery, time_slice: TimeSlice) -> list[TopicRow]:
     found: list[TopicRow] = []
     search = wanted.search.lower()
     for part, *_ in seen.parts:
@@ -65,7 +65,7 @@ async def _matching(seen: Seen, wanted: Wanted, time_slice: TimeSlice) -> list[T
     return found
 
 
-async def _sorted(rows: list[TopicRow], wanted: Wanted, time_slice: TimeSlice) -> list[TopicRow]:
+async def _sorted(rows: list[TopicRow], wanted: TopicQuery, time_slice: TimeSlice) -> list[TopicRow]:
     """Short runs are sorted at once, and then merged."""
     key, is_reversed = SORTS[wanted.sort], wanted.is_descending and wanted.sort == "name"
     sign = -1 if wanted.is_descending else 1

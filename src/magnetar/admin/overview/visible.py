@@ -11,7 +11,7 @@ from typing import NamedTuple
 from magnetar.access.needs import Need, Right, right_on_namespace
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.overview.snapshot import NamespacePart, Snapshot
+from magnetar.admin.overview.snapshot import BrokerSnapshot, NamespacePart
 
 
 class SeenPart(NamedTuple):
@@ -27,7 +27,7 @@ class Seen(NamedTuple):
     is_all: bool
 
 
-async def seen_by(call: Call, snapshot: Snapshot, time_slice: TimeSlice) -> Seen:
+async def seen_by(call: Call, snapshot: BrokerSnapshot, time_slice: TimeSlice) -> Seen:
     if _may(call, Right(Need.SUPER_USER)):
         return Seen([SeenPart(part) for part in snapshot.parts.values()], is_all=True)
     parts = []

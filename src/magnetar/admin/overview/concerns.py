@@ -1,6 +1,6 @@
-"""Findings of a snapshot that need attention, bounded while they are collected, and their sentences and commands.
+"""Concerns of a snapshot that need attention, bounded while they are collected, and their sentences and commands.
 
-A finding belongs to a namespace, or to the broker. Commands are those of `magnetar`, with names quoted for a shell.
+A concern belongs to a namespace, or to the broker. Commands are those of `magnetar`, with names quoted for a shell.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from heapq import nlargest
 
 from msgspec import UNSET
 
-from magnetar.admin.overview.model import Attention, Kind, Severity
+from magnetar.admin.overview.model import Attention, AttentionKind, Severity
 
 KIND_MAX = 20
-"""Findings of one kind that are shown: one cause must not hide the others."""
+"""Concerns of one kind that are shown: one cause must not hide the others."""
 
 SHOWN_MAX = 100
 _COLLECTED_MAX = 10 * KIND_MAX
 
-_URGENCY = {kind: index for index, kind in enumerate(Kind)}
+_URGENCY = {kind: index for index, kind in enumerate(AttentionKind)}
 
 
 @dataclass(slots=True)
-class Finding:
-    """`weight` compares findings of a kind, as messages that wait."""
+class Concern:
+    """`weight` compares concerns of a kind, as messages that wait."""
 
     severity: Severity
-    kind: Kind
+    kind: AttentionKind
     weight: int
     text: str
     command: tuple[str, ...]
@@ -53,37 +53,37 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Findings:
+class Concerns:
     """Of one namespace, or of several together: the heaviest of each kind, and how many there are."""
 
-    _kept: dict[tuple[Severity, Kind], list[Finding]] = field(default_factory=dict)
+    _kept: dict[tuple[Severity, AttentionKind], list[Concern]] = field(default_factory=dict)
     count: int = 0
 
-    def add(self, finding: Finding) -> None:
-        kept = self._kept.setdefault((finding.severity, finding.kind), [])
-        kept.append(finding)
+    def add(self, concern: Concern) -> None:
+        kept = self._kept.setdefault((concern.severity, concern.kind), [])
+        kept.append(concern)
         self.count += 1
         if len(kept) > _COLLECTED_MAX:
             kept[:] = nlargest(KIND_MAX, kept, key=_weight)
 
-    def add_all(self, other: Findings) -> None:
-        for finding in other:
-            self.add(finding)
+    def add_all(self, other: Concerns) -> None:
+        for concern in other:
+            self.add(concern)
         self.count += other.count - sum(map(len, other._kept.values()))
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[Concern]:
         for kept in self._kept.values():
             yield from kept
 
-    def worst_first(self) -> list[Finding]:
+    def worst_first(self) -> list[Concern]:
         """Errors before warnings, then by urgency of the kind, then by weight."""
         order = sorted(self._kept, key=lambda key: (key[0] != "error", _URGENCY[key[1]]))
-        chosen = [finding for key in order for finding in nlargest(KIND_MAX, self._kept[key], key=_weight)]
+        chosen = [concern for key in order for concern in nlargest(KIND_MAX, self._kept[key], key=_weight)]
         return chosen[:SHOWN_MAX]
 
 
-def _weight(finding: Finding) -> int:
-    return finding.weight
+def _weight(concern: Concern) -> int:
+    return concern.weight
 
 
 def command_of(*words: str) -> str:
