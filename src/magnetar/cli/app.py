@@ -15,12 +15,12 @@ import typer
 from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
+from magnetar.cli.console import console as _console
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.login.login import LoginOptions
 from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
-from magnetar.cli.nouns.console import console as _console
 from magnetar.cli.nouns.process import process
 
 app = typer.Typer(
@@ -101,6 +101,14 @@ WithoutAuthentication = Annotated[
     ),
 ]
 
+WithConsole = Annotated[
+    bool, typer.Option(_standalone.CONSOLE_OPTION, help="Start the web console beside the broker, on loopback.")
+]
+ConsolePort = Annotated[
+    str | None,
+    typer.Option(metavar="PORT", help="The port of the console; 0 picks a free one.", show_default="8090"),
+]
+
 
 @app.command(cls=PlainCommand)
 def standalone(
@@ -132,13 +140,8 @@ def standalone(
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: ConfigFile = None,
-    console: Annotated[
-        bool, typer.Option(_standalone.CONSOLE_OPTION, help="Start the web console beside the broker, on loopback.")
-    ] = False,
-    console_port: Annotated[
-        str | None,
-        typer.Option(metavar="PORT", help="The port of the console; 0 picks a free one.", show_default="8090"),
-    ] = None,
+    console: WithConsole = False,
+    console_port: ConsolePort = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in broker.conf; may be repeated."),

@@ -44,7 +44,7 @@ from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
-    from magnetar.server.console_process import ConsoleProcess
+    from magnetar.server.console.process import ConsoleProcess
     from magnetar.server.pipelines_process import PipelinesProcess
     from magnetar.server.secure.folder import SecureFolder
 
@@ -276,7 +276,7 @@ def _pipelines(server: Server, folder: Path, secure: SecureFolder | None) -> Pip
 
 def _console(server: Server, secure: SecureFolder | None, port: int, out: Callable[[str], None]) -> ConsoleProcess:
     """Its address is printed when it serves for the first time, and the front page has it as long as it serves."""
-    from magnetar.server.console_process import ConsoleProcess, command
+    from magnetar.server.console.process import ConsoleProcess, command
 
     printed: list[str] = []
 

@@ -1,0 +1,1 @@
+"""The console process beside a broker."""
