@@ -28,8 +28,7 @@ needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copie
 of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
 ([operations.md](operations.md)). `magnetar console` serves the web console of a broker ([console.md](console.md)).
 `magnetar tour` shows two clusters, failing consumers, dead letters, stuck replication and a redrive, in about a minute
-on brokers of its own.
-([operations.md](operations.md)). `magnetar top` shows the whole of a running Magnetar broker in the terminal, and first
+on brokers of its own. `magnetar top` shows the whole of a running Magnetar broker in the terminal, and first
 what needs attention ([operations.md](operations.md#watching)); `--interval DURATION` is the time between two frames,
 `--sort` one of name, rateIn, rateOut, backlog, storedBytes and deadLetters, `--once` prints one frame, `--json` the
 overview.

@@ -68,6 +68,7 @@ def test_without_options_all_settings_have_their_default(started: Started, capsy
         "port": 6650,
         "http_port": 8080,
         "secure": None,
+        "console_port": None,
         "cluster": None,
         "rename_cluster": False,
         "accept_loss": False,
@@ -90,7 +91,7 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
     assert started.data == tmp_path
     del started.rest["out"]
     addresses = {"bind": "localhost", "port": 0, "http_port": 1}
-    rest = {"cluster": "here", "rename_cluster": False, "accept_loss": False, "secure": None}
+    rest = {"cluster": "here", "rename_cluster": False, "accept_loss": False, "secure": None, "console_port": None}
     assert started.rest == {**addresses, **rest}
     assert capsys.readouterr().err == ""
 
@@ -474,11 +475,14 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], words: list
     assert "standalone" in capsys.readouterr().out
 
 
+_FLAGS = (standalone.OPEN_OPTION, standalone.CONSOLE_OPTION)
+
+
 def test_both_parsers_have_the_same_options() -> None:
     command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
     full = {option for parameter in command.params for option in parameter.opts}
     only_full = {"--help", "--rename-cluster", "--accept-loss"}
-    assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION, standalone.OPEN_OPTION}
+    assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION, *_FLAGS}
 
 
 def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from magnetar.console.layout.payload import described, hex_dump
 from magnetar.console.options import PAYLOAD_SHOWN_MAX
 from magnetar.console.rest.dead_letters import condition_of, matches
 from magnetar.console.rest.delivery import reasons
-from magnetar.console.rest.model import Consumer, DeadLetter, Subscription
+from magnetar.console.rest.model import ConsumerAnswer, DeadLetterAnswer, SubscriptionAnswer
 from magnetar.replication.where import check_where
 from magnetar.schema.types import Schema, SchemaType
 
@@ -16,30 +16,30 @@ from magnetar.schema.types import Schema, SchemaType
 @pytest.mark.parametrize(
     ("one", "word"),
     [
-        (Subscription(msg_backlog=5), "No consumer is connected"),
-        (Subscription(paused_reason="by hand"), "Paused: by hand"),
-        (Subscription(damaged="entry 3"), "Damaged: entry 3"),
-        (Subscription(msg_backlog=5, consumers=[Consumer(available_permits=0)]), "0 permits"),
-        (Subscription(msg_backlog=5, msg_delayed=5, consumers=[Consumer(available_permits=9)]), "delayed"),
-        (Subscription(dead_letter_problem="no topic"), "cannot become a dead letter"),
+        (SubscriptionAnswer(msg_backlog=5), "No consumer is connected"),
+        (SubscriptionAnswer(paused_reason="by hand"), "Paused: by hand"),
+        (SubscriptionAnswer(damaged="entry 3"), "Damaged: entry 3"),
+        (SubscriptionAnswer(msg_backlog=5, consumers=[ConsumerAnswer(available_permits=0)]), "0 permits"),
+        (SubscriptionAnswer(msg_backlog=5, msg_delayed=5, consumers=[ConsumerAnswer(available_permits=9)]), "delayed"),
+        (SubscriptionAnswer(dead_letter_problem="no topic"), "cannot become a dead letter"),
         (
-            Subscription(
+            SubscriptionAnswer(
                 msg_backlog=5,
                 unacked_messages=50,
                 blocked_subscription_on_unacked_msgs=True,
-                consumers=[Consumer(available_permits=9)],
+                consumers=[ConsumerAnswer(available_permits=9)],
             ),
             "50 unacknowledged",
         ),
     ],
 )
-def test_why_a_subscription_does_not_move(one: Subscription, word: str) -> None:
+def test_why_a_subscription_does_not_move(one: SubscriptionAnswer, word: str) -> None:
     assert word in " ".join(reasons(one))
 
 
 def test_a_subscription_that_moves_has_no_reason() -> None:
-    assert list(reasons(Subscription(msg_backlog=5, consumers=[Consumer(available_permits=9)]))) == []
-    assert list(reasons(Subscription())) == []
+    assert list(reasons(SubscriptionAnswer(msg_backlog=5, consumers=[ConsumerAnswer(available_permits=9)]))) == []
+    assert list(reasons(SubscriptionAnswer())) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_conditions_are_quoted_for_spark() -> None:
 
 
 def test_letters_are_filtered() -> None:
-    letter = DeadLetter(id="3:0:-1", reason="Expired", origin_subscription="billing", error="No Amount")
+    letter = DeadLetterAnswer(id="3:0:-1", reason="Expired", origin_subscription="billing", error="No Amount")
     assert matches(letter, "", "", "amount")
     assert matches(letter, "Expired", "billing", "")
     assert not matches(letter, "Client", "", "")

@@ -16,6 +16,7 @@ TESTS = Path(__file__).parents[1]
 PAGE = (TESTS.parent / "docs" / "security.md").read_text(encoding="utf-8")
 THREATS = (
     "A web page in the browser of a user of this machine",
+    "A web page, and the console",
     "Another user of the machine",
     "A neighbour on the network",
     "A stolen token",

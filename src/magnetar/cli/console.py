@@ -6,9 +6,8 @@ their address and trusted certificates are.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from magnetar.cli.argument import whole
@@ -16,7 +15,9 @@ from magnetar.cli.login.login import LoginOptions, login_of
 from magnetar.cli.login.options import ProfileName, TrustCerts, Url
 from magnetar.cli.rest import checked_url
 from magnetar.console.options import BIND_DEFAULT, PORT_DEFAULT, ConsoleOptions
-from magnetar.security.credentials import Security
+
+if TYPE_CHECKING:
+    from magnetar.security.credentials import Security
 
 _NO_LOGIN = (
     "token",
@@ -90,4 +91,6 @@ def console(
 
 
 def _without_login(security: Security | None) -> Security | None:
+    import msgspec
+
     return None if security is None else msgspec.structs.replace(security, **dict.fromkeys(_NO_LOGIN))

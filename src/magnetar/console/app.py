@@ -14,10 +14,10 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from magnetar.console.options import PAGES_OPEN_MAX, ConsoleOptions
 from magnetar.console.pages.routes import add_pages
-from magnetar.console.rest.admin import Broker
+from magnetar.console.rest.admin import BrokerAccess
 from magnetar.console.web.assets import ICON_PATH, SCRIPT_PATH, STYLE_PATH
 from magnetar.console.web.gate import SESSION_KEY, Gate
-from magnetar.console.web.session import Session, Sessions
+from magnetar.console.web.session import BrowserSession, Sessions
 
 _HEAD = f'<link rel="stylesheet" href="{STYLE_PATH}"><script src="{SCRIPT_PATH}" defer></script>'
 _COMPRESSED_FROM = 1000
@@ -28,7 +28,7 @@ class Console:
     """`asgi` is what a server serves."""
 
     def __init__(self, options: ConsoleOptions) -> None:
-        self.broker = Broker(options.url, options.security)
+        self.broker = BrokerAccess(options.url, options.security)
         self.sessions = Sessions(self.broker, _close_pages)
         add_pages(self.sessions)
         ui.add_head_html(_HEAD, shared=True)
@@ -51,17 +51,17 @@ class Console:
         self.asgi = GZipMiddleware(self.gate, minimum_size=_COMPRESSED_FROM)
 
 
-def _session_of(page_id: str) -> Session | None:
+def _session_of(page_id: str) -> BrowserSession | None:
     page = Client.instances.get(page_id)
     found = page.request.scope.get(SESSION_KEY) if page is not None else None
-    return found if isinstance(found, Session) else None
+    return found if isinstance(found, BrowserSession) else None
 
 
 def _has_room() -> bool:
     return len(Client.instances) < PAGES_OPEN_MAX
 
 
-def _close_pages(session: Session) -> None:
+def _close_pages(session: BrowserSession) -> None:
     """The pages of a session that ended lead away, and do nothing from then on."""
     for page in list(Client.instances.values()):
         if page.request.scope.get(SESSION_KEY) is session:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from magnetar.security.credentials import Security
+if TYPE_CHECKING:
+    from magnetar.security.credentials import Security
 
 PORT_DEFAULT = 8090
 BIND_DEFAULT = "127.0.0.1"

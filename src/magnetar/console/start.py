@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import uvicorn
 
     from magnetar.console.app import Console
-    from magnetar.console.rest.admin import Broker
+    from magnetar.console.rest.admin import BrokerAccess
 
 NEEDS_EXTRA = "the console needs NiceGUI, which is not installed: pip install 'magnetar[console]'"
 _SOCKET_MESSAGE_MAX = 1 << 20
@@ -68,9 +68,9 @@ def _listen(options: ConsoleOptions) -> socket.socket:
 
 
 async def _serve(options: ConsoleOptions, listening: socket.socket, out: Callable[[str], None]) -> None:
-    from magnetar.console.rest.admin import Broker
+    from magnetar.console.rest.admin import BrokerAccess
 
-    await _check_openness(options, Broker(options.url, options.security))
+    await _check_openness(options, BrokerAccess(options.url, options.security))
     from magnetar.console.app import Console  # NiceGUI takes a second to import
 
     console = Console(options)
@@ -127,7 +127,7 @@ def address_of(bind: str, port: int) -> str:
     return f"http://{host}:{port}"
 
 
-async def _check_openness(options: ConsoleOptions, broker: Broker) -> None:
+async def _check_openness(options: ConsoleOptions, broker: BrokerAccess) -> None:
     """Other machines are served if the broker wants a login, or if the operator wants it otherwise."""
     if is_loopback(options.bind):
         return
@@ -136,13 +136,13 @@ async def _check_openness(options: ConsoleOptions, broker: Broker) -> None:
               " the broker allows", file=sys.stderr)  # fmt: skip
         return
     from magnetar.console.rest.capabilities import needs_login
-    from magnetar.console.rest.errors import Unreachable
+    from magnetar.console.rest.errors import BrokerUnreachable
 
     api = broker.api()
     try:
         if await needs_login(api):
             return
-    except Unreachable as error:
+    except BrokerUnreachable as error:
         raise CannotStart(f"--bind {options.bind} needs a broker with authentication: {error}") from error
     finally:
         await api.close()

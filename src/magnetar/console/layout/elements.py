@@ -67,7 +67,7 @@ def button(content: str, on_click: Callable[[], object], classes: str = "", **at
     return element
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """`address` is where its heading leads, to sort by it. `order` is `ascending` or `descending` if it is sorted.
     What `is_short` stays on one line."""
 
@@ -78,7 +78,7 @@ class Column(NamedTuple):
     is_short: bool = False
 
 
-def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], classes: str = "") -> None:
+def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Cell]], classes: str = "") -> None:
     """On a phone each row becomes a card: a cell has the name of its column in `data-label`."""
     with box("div", f"table-box {classes}"), box("table"):
         text("caption", caption, "hidden-text")
@@ -92,7 +92,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]
                         _cell(column, cell, is_first=index == 0)
 
 
-def _heading(column: Column) -> None:
+def _heading(column: TableColumn) -> None:
     attributes = {"scope": "col"} | ({"aria_sort": column.order} if column.order else {})
     with box("th", "number" if column.is_number else "", **attributes):
         if not column.address:
@@ -102,7 +102,7 @@ def _heading(column: Column) -> None:
         link(f"{column.name}{mark}", column.address, "sort", aria_label=f"Sort by {column.name}")
 
 
-def _cell(column: Column, cell: Cell, *, is_first: bool) -> None:
+def _cell(column: TableColumn, cell: Cell, *, is_first: bool) -> None:
     classes = "number" if column.is_number else "short" if column.is_short else ""
     attributes = {"data_label": column.name}
     tag = "th" if is_first else "td"

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from magnetar import docs_site
 from magnetar.console.layout.elements import box, button, link, text
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.rest.capabilities import health_of
 from magnetar.console.web.documentation import DOCUMENTATION_PATH
 
@@ -21,7 +21,7 @@ HEALTH_EVERY_S = 15.0
 _THEMES: tuple[tuple[str, bool | None], ...] = (("Auto", None), ("Light", False), ("Dark", True))
 
 
-class Entry(NamedTuple):
+class ConsoleEntry(NamedTuple):
     """A line of the navigation. `is_ours`: only a Magnetar cluster has it."""
 
     title: str
@@ -29,11 +29,15 @@ class Entry(NamedTuple):
     is_ours: bool = False
 
 
-NAVIGATION = (Entry("Overview", "/"), Entry("Topics", "/topics"), Entry("Dead letters", "/dead-letters", is_ours=True))
+NAVIGATION = (
+    ConsoleEntry("Overview", "/"),
+    ConsoleEntry("Topics", "/topics"),
+    ConsoleEntry("Dead letters", "/dead-letters", is_ours=True),
+)
 
 
 @contextmanager
-def frame(view: View, title: str, address: str) -> Iterator[None]:
+def frame(view: ConsoleView, title: str, address: str) -> Iterator[None]:
     """`address` is that of the line in the navigation which the page belongs to."""
     outer = view.client.content.parent_slot
     if outer is not None:
@@ -65,7 +69,7 @@ def frame(view: View, title: str, address: str) -> Iterator[None]:
             yield
 
 
-def _cluster(view: View) -> None:
+def _cluster(view: ConsoleView) -> None:
     with box("div", "cluster"):
         text("span", view.capabilities.cluster or "cluster", "cluster-name", title="Cluster")
         state = box("span", "health", role="status")
@@ -90,7 +94,7 @@ def _cluster(view: View) -> None:
     ui.timer(HEALTH_EVERY_S, show)
 
 
-def _theme(view: View, dark: ui.dark_mode) -> None:
+def _theme(view: ConsoleView, dark: ui.dark_mode) -> None:
     names = {value: name for name, value in _THEMES}
     order = [value for _, value in _THEMES]
 
@@ -103,7 +107,7 @@ def _theme(view: View, dark: ui.dark_mode) -> None:
     shown = button(f"Theme: {names[view.session.theme]}", change, "theme")
 
 
-def _account(view: View) -> None:
+def _account(view: ConsoleView) -> None:
     if not view.session.is_logged_in:
         return
     with box("form", "account", action="/logout", method="post"):

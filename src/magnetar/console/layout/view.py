@@ -14,8 +14,8 @@ from magnetar.console.layout.elements import box, button, fault, link, text
 from magnetar.console.layout.units import moment, zone_of
 from magnetar.console.rest.admin import AdminApi
 from magnetar.console.rest.capabilities import Capabilities
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, NotAuthorized
-from magnetar.console.web.session import Session
+from magnetar.console.rest.errors import BrokerError, LoginRefused, RightRefused
+from magnetar.console.web.session import BrowserSession
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ _BROWSER_S = 5.0
 
 
 @dataclass
-class View:
+class ConsoleView:
     """`path` has the values of the page's address, `query` those after the question mark."""
 
-    session: Session
+    session: BrowserSession
     client: Client
     capabilities: Capabilities
     path: Mapping[str, str]
@@ -65,7 +65,7 @@ class View:
 
 class _Part:
     def __init__(
-        self, view: View, load: Callable[[], Awaitable[Any]], render: Callable[[Any], Any], element: ui.element
+        self, view: ConsoleView, load: Callable[[], Awaitable[Any]], render: Callable[[Any], Any], element: ui.element
     ) -> None:
         self._view = view
         self._load = load
@@ -94,7 +94,7 @@ class _Part:
         try:
             await self._view.find_zone()
             found = await self._load()
-        except NotAuthenticated:
+        except LoginRefused:
             self._view.client.open("/session-ended")
             return
         except (BrokerError, ClientError) as error:
@@ -117,8 +117,8 @@ class _Part:
             button("Try again", self.show)
 
 
-def show_fault(view: View, error: Exception) -> None:
-    if isinstance(error, NotAuthorized):
+def show_fault(view: ConsoleView, error: Exception) -> None:
+    if isinstance(error, RightRefused):
         role = f"role {view.session.role!r}" if view.session.role else "this session"
         fault(f"Not allowed for {role}: {error.reason}", "An administrator of the tenant can grant the permission.")
         if not view.session.is_logged_in:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import base64
 import json
 
-from magnetar.console.layout.elements import Cell, Column, box, empty, fields, href, link, link_cell, table, text
+from magnetar.console.layout.elements import Cell, TableColumn, box, empty, fields, href, link, link_cell, table, text
 from magnetar.console.layout.payload import preformatted, show_payload
 from magnetar.console.layout.units import NONE, count
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.pages.messages import show_properties
 from magnetar.console.pages.overview import topic_address
 from magnetar.console.pages.redrives import show_redrives
 from magnetar.console.rest.dead_letters import condition_of, letter_of
-from magnetar.console.rest.model import DeadLetter
+from magnetar.console.rest.model import DeadLetterAnswer
 from magnetar.console.rest.topic import parsed, segments_of
 from magnetar.names import TopicName
 
 
-def title(view: View) -> str:
+def title(view: ConsoleView) -> str:
     return f"Dead letter {view.path['message']}"
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     path = view.path
     topic = parsed(path["domain"], path["tenant"], path["namespace"], path["topic"])
     if topic is None:
@@ -33,7 +33,7 @@ def show(view: View) -> None:
     view.part(lambda: letter_of(view.api, topic, path["message"]), lambda found: _letter(view, topic, found))
 
 
-def _letter(view: View, topic: TopicName, one: DeadLetter) -> None:
+def _letter(view: ConsoleView, topic: TopicName, one: DeadLetterAnswer) -> None:
     if one.fault:
         text("p", one.fault, "note")
     fields(_headers(view, one))
@@ -49,7 +49,7 @@ def _letter(view: View, topic: TopicName, one: DeadLetter) -> None:
     show_redrives(view, topic, condition_of("", "", one.id), 1, f"with id {one.id}")
 
 
-def _headers(view: View, one: DeadLetter) -> list[tuple[str, Cell]]:
+def _headers(view: ConsoleView, one: DeadLetterAnswer) -> list[tuple[str, Cell]]:
     found: list[tuple[str, Cell]] = [
         ("Reason", f"{one.reason}{f': {one.description}' if one.description else ''}"),
         ("Died", view.moment(one.time)),
@@ -66,16 +66,16 @@ def _headers(view: View, one: DeadLetter) -> list[tuple[str, Cell]]:
     return found
 
 
-def _history(view: View, one: DeadLetter) -> None:
+def _history(view: ConsoleView, one: DeadLetterAnswer) -> None:
     columns = (
-        Column("Topic"),
-        Column("Subscription"),
-        Column("Reason"),
-        Column("Failures", is_number=True),
-        Column("First"),
-        Column("Last"),
-        Column("Consumer"),
-        Column("Error"),
+        TableColumn("Topic"),
+        TableColumn("Subscription"),
+        TableColumn("Reason"),
+        TableColumn("Failures", is_number=True),
+        TableColumn("First"),
+        TableColumn("Last"),
+        TableColumn("Consumer"),
+        TableColumn("Error"),
     )
     rows = [
         (
@@ -93,7 +93,7 @@ def _history(view: View, one: DeadLetter) -> None:
     table("History of failures", columns, rows)
 
 
-def _payload(one: DeadLetter) -> bytes:
+def _payload(one: DeadLetterAnswer) -> bytes:
     if one.payload is None:
         return b""
     if one.payload_encoding == "base64":

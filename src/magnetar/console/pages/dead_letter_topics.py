@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from magnetar.console.layout.elements import Column, box, empty, href, link, link_cell, table, text
+from magnetar.console.layout.elements import TableColumn, box, empty, href, link, link_cell, table, text
 from magnetar.console.layout.units import NONE, counted, duration
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.rest.dead_letters import TOPICS_MAX, dead_letter_topics
-from magnetar.console.rest.model import DeadLetterTopic
+from magnetar.console.rest.model import DeadLetterTopicAnswer
 
 _NAMESPACE_MAX = 200
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     if not view.capabilities.is_magnetar:
         empty(
             "This cluster does not list dead letters", "Apache Pulsar has no such list: open the topic of dead letters."
@@ -34,7 +34,7 @@ def address_of(full: str) -> str:
     return href("dead-letters", domain, *rest.split("/", 2))
 
 
-def _list(found: list[DeadLetterTopic]) -> None:
+def _list(found: list[DeadLetterTopicAnswer]) -> None:
     if not found:
         empty(
             "There are no dead letters",
@@ -43,13 +43,13 @@ def _list(found: list[DeadLetterTopic]) -> None:
         )
         return
     columns = (
-        Column("Dead letter topic"),
-        Column("Waiting", is_number=True),
-        Column("Handled", is_number=True),
-        Column("Last hour", is_number=True),
-        Column("Oldest", is_number=True),
-        Column("Of topic"),
-        Column("Of subscription"),
+        TableColumn("Dead letter topic"),
+        TableColumn("Waiting", is_number=True),
+        TableColumn("Handled", is_number=True),
+        TableColumn("Last hour", is_number=True),
+        TableColumn("Oldest", is_number=True),
+        TableColumn("Of topic"),
+        TableColumn("Of subscription"),
     )
     rows = [
         (

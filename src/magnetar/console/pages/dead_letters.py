@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from magnetar.console.layout.elements import Cell, Column, box, empty, href, link, link_cell, table, text, tiles
+from magnetar.console.layout.elements import Cell, TableColumn, box, empty, href, link, link_cell, table, text, tiles
 from magnetar.console.layout.units import NONE, count, counted, size
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.pages.redrives import show_redrives
 from magnetar.console.rest.dead_letters import condition_of, letters_of, stats_of
-from magnetar.console.rest.model import DeadLetter, DeadLetterStats
+from magnetar.console.rest.model import DeadLetterAnswer, DeadLetterStatsAnswer
 from magnetar.console.rest.topic import parsed, segments_of
 from magnetar.names import TopicName
 
@@ -17,12 +17,12 @@ FILTERS = {"reason": "Reason", "subscription": "Subscription", "text": "Text in 
 _FILTER_MAX = 500
 
 
-def title(view: View) -> str:
+def title(view: ConsoleView) -> str:
     path = view.path
     return f"{path['tenant']}/{path['namespace']}/{path['topic']}"
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     path = view.path
     topic = parsed(path["domain"], path["tenant"], path["namespace"], path["topic"])
     if topic is None:
@@ -36,14 +36,14 @@ def show(view: View) -> None:
     text("h2", "Letters")
     _filters(topic, filters)
 
-    async def load() -> tuple[list[DeadLetter], str | None]:
+    async def load() -> tuple[list[DeadLetterAnswer], str | None]:
         chosen = {"reason": filters["reason"], "subscription": filters["subscription"], "words": filters["text"]}
         return await letters_of(view.api, topic, after, **chosen)
 
     view.part(load, lambda found: _list(view, topic, filters, after, *found))
 
 
-def _stats(view: View, topic: TopicName, found: DeadLetterStats, filters: Mapping[str, str]) -> None:
+def _stats(view: ConsoleView, topic: TopicName, found: DeadLetterStatsAnswer, filters: Mapping[str, str]) -> None:
     tiles(
         (
             ("Waiting", counted(found.waiting, "message"), ""),
@@ -55,7 +55,7 @@ def _stats(view: View, topic: TopicName, found: DeadLetterStats, filters: Mappin
     if found.aborted:
         text("p", f"Counted by reason are the first {count(found.dead_letters)} messages.", "hint")
     if found.reasons:
-        columns = (Column("Reason"), Column("Waiting", is_number=True))
+        columns = (TableColumn("Reason"), TableColumn("Waiting", is_number=True))
         address = ("dead-letters", *segments_of(topic))
         rows = [
             (link_cell(reason, href(*address, query={"reason": reason})), counted(number, "message"))
@@ -66,7 +66,7 @@ def _stats(view: View, topic: TopicName, found: DeadLetterStats, filters: Mappin
     show_redrives(view, topic, condition_of(filters["reason"], filters["subscription"]), number, _what(filters))
 
 
-def _number(found: DeadLetterStats, filters: Mapping[str, str]) -> int | None:
+def _number(found: DeadLetterStatsAnswer, filters: Mapping[str, str]) -> int | None:
     """How many a redrive with these filters takes, at most; None if that is not known, or text is among them: a
     redrive knows no such filter."""
     if filters["text"] or found.aborted:
@@ -98,7 +98,12 @@ def _filters(topic: TopicName, filters: Mapping[str, str]) -> None:
 
 
 def _list(
-    view: View, topic: TopicName, filters: Mapping[str, str], after: str, found: list[DeadLetter], next_: str | None
+    view: ConsoleView,
+    topic: TopicName,
+    filters: Mapping[str, str],
+    after: str,
+    found: list[DeadLetterAnswer],
+    next_: str | None,
 ) -> None:
     address = ("dead-letters", *segments_of(topic))
     if not found:
@@ -110,14 +115,14 @@ def _list(
             empty("No dead letter waits here", "Those that were handled are acknowledged by every subscription.")
     else:
         columns = (
-            Column("Message"),
-            Column("Time", is_short=True),
-            Column("Reason"),
-            Column("Error"),
-            Column("Of subscription"),
-            Column("Key"),
-            Column("Failures", is_number=True),
-            Column("Size", is_number=True),
+            TableColumn("Message"),
+            TableColumn("Time", is_short=True),
+            TableColumn("Reason"),
+            TableColumn("Error"),
+            TableColumn("Of subscription"),
+            TableColumn("Key"),
+            TableColumn("Failures", is_number=True),
+            TableColumn("Size", is_number=True),
         )
         table("Dead letters", columns, [_row(view, topic, one) for one in found])
     with box("nav", "paging", aria_label="Pages"):
@@ -127,7 +132,7 @@ def _list(
             link("Next", href(*address, query={**filters, "after": next_}), "button", rel="next")
 
 
-def _row(view: View, topic: TopicName, one: DeadLetter) -> Sequence[Cell]:
+def _row(view: ConsoleView, topic: TopicName, one: DeadLetterAnswer) -> Sequence[Cell]:
     return (
         link_cell(one.id, href("dead-letter", one.id, *segments_of(topic))),
         view.moment(one.time),

@@ -8,9 +8,9 @@ from magnetar.client.message import Message
 from magnetar.console.layout.elements import box, empty, fields, href, link, text
 from magnetar.console.layout.payload import show_payload
 from magnetar.console.layout.units import moment_of_ms
-from magnetar.console.layout.view import View
-from magnetar.console.rest.errors import NotAuthenticated, NotAuthorized, Refused
-from magnetar.console.rest.model import PartitionedMetadata
+from magnetar.console.layout.view import ConsoleView
+from magnetar.console.rest.errors import LoginRefused, RequestRefused, RightRefused
+from magnetar.console.rest.model import PartitionedMetadataAnswer
 from magnetar.console.rest.topic import MESSAGES_PER_PAGE, Peeked, peek, segments_of
 from magnetar.names import TopicName
 
@@ -18,7 +18,7 @@ _POSITION_MAX = 10**15
 _PROPERTIES_MAX = 50
 
 
-def show_messages(view: View, topic: TopicName) -> None:
+def show_messages(view: ConsoleView, topic: TopicName) -> None:
     """The position is in the address: `from=end` counts from the newest."""
     from_end = view.query.get("from", "end") != "start"
     given = view.query.get("position", "1")
@@ -29,14 +29,14 @@ def show_messages(view: View, topic: TopicName) -> None:
     async def load() -> list[Peeked] | int:
         """The number of partitions, if each has its own messages."""
         if topic.partition < 0:
-            metadata = await view.api.get(PartitionedMetadata, *segments_of(topic), "partitions")
+            metadata = await view.api.get(PartitionedMetadataAnswer, *segments_of(topic), "partitions")
             if metadata.partitions:
                 return metadata.partitions
         try:
             return await peek(view.api, topic, position, from_end=from_end)
-        except (NotAuthenticated, NotAuthorized):
+        except (LoginRefused, RightRefused):
             raise
-        except Refused as error:
+        except RequestRefused as error:
             if error.status in (404, 412):  # without messages
                 return []
             raise
@@ -59,7 +59,7 @@ def _chooser(topic: TopicName, position: int, *, from_end: bool) -> None:
         text("button", "Show", "button", type="submit")
 
 
-def _messages(view: View, topic: TopicName, found: list[Peeked] | int, position: int, *, from_end: bool) -> None:
+def _messages(view: ConsoleView, topic: TopicName, found: list[Peeked] | int, position: int, *, from_end: bool) -> None:
     if isinstance(found, int):
         text("p", "Each partition has its own messages: open one of the partitions above.", "hint")
         return
@@ -83,7 +83,7 @@ def _messages(view: View, topic: TopicName, found: list[Peeked] | int, position:
             link(name, f"{href(*address, query={**query, 'position': after})}#messages", "button")
 
 
-def _message(view: View, one: Peeked) -> None:
+def _message(view: ConsoleView, one: Peeked) -> None:
     with box("article", "card", aria_label=f"Message {one.id}"):
         text("h3", f"Message {one.id}")
         if one.message is None:
@@ -102,7 +102,7 @@ def show_properties(properties: dict[str, str]) -> None:
             text("p", f"{len(properties) - _PROPERTIES_MAX:,} further properties are not shown.", "hint")
 
 
-def _headers(view: View, message: Message) -> list[tuple[str, str]]:
+def _headers(view: ConsoleView, message: Message) -> list[tuple[str, str]]:
     zone = view.session.zone
     found = [("Published", moment_of_ms(message.publish_time_ms, zone)), ("Producer", message.producer_name)]
     if message.key is not None:

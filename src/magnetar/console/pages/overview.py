@@ -9,10 +9,10 @@ import asyncio
 
 import msgspec
 
-from magnetar.console.layout.elements import Column, badge, box, empty, href, link, link_cell, table, text, tiles
+from magnetar.console.layout.elements import TableColumn, badge, box, empty, href, link, link_cell, table, text, tiles
 from magnetar.console.layout.units import count, counted, duration, rate, size, throughput
-from magnetar.console.layout.view import View
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, Unreachable
+from magnetar.console.layout.view import ConsoleView
+from magnetar.console.rest.errors import BrokerError, BrokerUnreachable, LoginRefused
 from magnetar.console.rest.listing import namespaces_of, overview_of, topic_names_of
 from magnetar.console.rest.model import Attention, NamespaceRow, Overview
 
@@ -28,7 +28,7 @@ class Namespaces(msgspec.Struct, frozen=True):
     left_out: int
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     async def load() -> Overview | Namespaces:
         found = await overview_of(view.api)
         return found if found is not None else await _namespaces(view)
@@ -42,14 +42,14 @@ def show(view: View) -> None:
     view.part(load, render, every_s=REFRESH_S)
 
 
-async def _namespaces(view: View) -> Namespaces:
+async def _namespaces(view: ConsoleView) -> Namespaces:
     names = await namespaces_of(view.api)
     shown = names[:_NAMESPACES_MAX]
 
     async def topics(name: str) -> int | None:
         try:
             return len(await topic_names_of(view.api, name))
-        except (NotAuthenticated, Unreachable):
+        except (LoginRefused, BrokerUnreachable):
             raise
         except BrokerError:
             return None
@@ -65,12 +65,12 @@ def _known_namespaces(found: Namespaces) -> None:
         return
     text("h2", "Namespaces")
     rows = [(link_cell(name, namespace_address(name)), count(number)) for name, number in found.rows]
-    table("Namespaces", (Column("Namespace"), Column("Topics", is_number=True)), rows)
+    table("Namespaces", (TableColumn("Namespace"), TableColumn("Topics", is_number=True)), rows)
     if found.left_out:
         text("p", f"{counted(found.left_out, 'further namespace')} not shown.", "hint")
 
 
-def _overview(view: View, found: Overview) -> None:
+def _overview(view: ConsoleView, found: Overview) -> None:
     if found.attention:
         text("h2", "Needs attention")
         with box("div", "attention"):
@@ -81,7 +81,7 @@ def _overview(view: View, found: Overview) -> None:
         empty("There are no topics yet", "Publish a first message, and its topic is created:", PUBLISH_HINT)
     if found.dead_letters.by_reason:
         text("h2", "Dead letters by reason")
-        columns = (Column("Reason"), Column("Waiting", is_number=True))
+        columns = (TableColumn("Reason"), TableColumn("Waiting", is_number=True))
         table(
             "Dead letters by reason",
             columns,
@@ -94,7 +94,9 @@ def _overview(view: View, found: Overview) -> None:
         if states:
             text("h2", title)
             table(
-                title, (Column("State"), Column("Number", is_number=True)), [(a, count(b)) for a, b in states.items()]
+                title,
+                (TableColumn("State"), TableColumn("Number", is_number=True)),
+                [(a, count(b)) for a, b in states.items()],
             )
 
 
@@ -135,8 +137,8 @@ def _totals(found: Overview) -> None:
 
 def _namespace_table(rows: list[NamespaceRow]) -> None:
     columns = (
-        Column("Namespace"),
-        *(Column(name, is_number=True) for name in ("Topics", "In", "Out", "Backlog", "Stored", "Dead letters")),
+        TableColumn("Namespace"),
+        *(TableColumn(name, is_number=True) for name in ("Topics", "In", "Out", "Backlog", "Stored", "Dead letters")),
     )
     table(
         "Namespaces",

@@ -8,22 +8,22 @@ from __future__ import annotations
 from nicegui import ui
 
 from magnetar.console.layout.confirm import confirmed
-from magnetar.console.layout.elements import Column, box, button, table, text
+from magnetar.console.layout.elements import TableColumn, box, button, table, text
 from magnetar.console.layout.units import NONE, count, counted
-from magnetar.console.layout.view import View, show_fault
+from magnetar.console.layout.view import ConsoleView, show_fault
 from magnetar.console.rest.dead_letters import redrive, redrives_of
 from magnetar.console.rest.errors import BrokerError
-from magnetar.console.rest.model import PipelineStatus
+from magnetar.console.rest.model import PipelineStatusAnswer
 from magnetar.names import TopicName
 
 PROGRESS_S = 3.0
 _SHOWN_MAX = 10
 
 
-def show_redrives(view: View, topic: TopicName, condition: str, number: int | None, what: str) -> None:
+def show_redrives(view: ConsoleView, topic: TopicName, condition: str, number: int | None, what: str) -> None:
     """`number` is how many messages `condition` chooses, None if it is not known; `what` is the choice in words."""
 
-    def render(found: list[PipelineStatus] | None) -> None:
+    def render(found: list[PipelineStatusAnswer] | None) -> None:
         if found is not None:
             _redrives(view, topic, condition, number, what, found)
 
@@ -31,7 +31,12 @@ def show_redrives(view: View, topic: TopicName, condition: str, number: int | No
 
 
 def _redrives(
-    view: View, topic: TopicName, condition: str, number: int | None, what: str, found: list[PipelineStatus]
+    view: ConsoleView,
+    topic: TopicName,
+    condition: str,
+    number: int | None,
+    what: str,
+    found: list[PipelineStatusAnswer],
 ) -> None:
     text("h2", "Redrive")
     if found:
@@ -63,8 +68,14 @@ def _redrives(
         button(f"Redrive {counted(number, 'dead letter')}{'' if not what else ' ' + what}", start)
 
 
-def _progress(found: list[PipelineStatus]) -> None:
-    columns = (Column("Redrive"), Column("State"), Column("Sent back", True), Column("Of", True), Column("Note"))
+def _progress(found: list[PipelineStatusAnswer]) -> None:
+    columns = (
+        TableColumn("Redrive"),
+        TableColumn("State"),
+        TableColumn("Sent back", True),
+        TableColumn("Of", True),
+        TableColumn("Note"),
+    )
     rows = [
         (
             one.name,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from magnetar.console.layout.elements import Column, badge, box, empty, fields, href, link_cell, table, text, tiles
+from magnetar.console.layout.elements import TableColumn, badge, box, empty, fields, href, link_cell, table, text, tiles
 from magnetar.console.layout.payload import preformatted
 from magnetar.console.layout.units import NONE, count, counted, moment_of_ms, rate, size, throughput
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.pages.messages import show_messages
 from magnetar.console.rest.delivery import reasons
-from magnetar.console.rest.model import PartitionedStats, Subscription, TopicSchema, TopicStats
+from magnetar.console.rest.model import PartitionedStatsAnswer, SubscriptionAnswer, TopicSchema, TopicStatsAnswer
 from magnetar.console.rest.topic import parsed, policies_of, schema_of, segments_of, stats_of
 from magnetar.names import TopicName
 
@@ -16,12 +16,12 @@ _SHOWN_MAX = 50
 _PARTITIONS_MAX = 200
 
 
-def title(view: View) -> str:
+def title(view: ConsoleView) -> str:
     path = view.path
     return f"{path['tenant']}/{path['namespace']}/{path['topic']}"
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     path = view.path
     topic = parsed(path["domain"], path["tenant"], path["namespace"], path["topic"])
     if topic is None:
@@ -41,7 +41,7 @@ def address_of(topic: TopicName) -> str:
     return href("topics", *segments_of(topic))
 
 
-def _stats(view: View, topic: TopicName, found: TopicStats) -> None:
+def _stats(view: ConsoleView, topic: TopicName, found: TopicStatsAnswer) -> None:
     if found.damaged:
         text("p", f"Damaged: {found.damaged}", "note")
     if not topic.is_persistent:
@@ -65,11 +65,11 @@ def _stats(view: View, topic: TopicName, found: TopicStats) -> None:
         _subscription(view, name, one)
     _left_out(len(found.subscriptions), "subscription", _SHOWN_MAX)
     _producers(view, found)
-    if isinstance(found, PartitionedStats):
+    if isinstance(found, PartitionedStatsAnswer):
         _partitions(topic, found)
 
 
-def _subscription(view: View, name: str, one: Subscription) -> None:
+def _subscription(view: ConsoleView, name: str, one: SubscriptionAnswer) -> None:
     with box("section", "card", aria_label=f"Subscription {name}"):
         with box("h3"):
             text("span", name)
@@ -90,12 +90,12 @@ def _subscription(view: View, name: str, one: Subscription) -> None:
             _consumers(view, name, one)
 
 
-def _consumers(view: View, name: str, one: Subscription) -> None:
+def _consumers(view: ConsoleView, name: str, one: SubscriptionAnswer) -> None:
     columns = (
-        Column("Consumer"),
-        Column("Address"),
-        Column("Connected since"),
-        *(Column(heading, is_number=True) for heading in ("Out", "Unacknowledged", "Permits")),
+        TableColumn("Consumer"),
+        TableColumn("Address"),
+        TableColumn("Connected since"),
+        *(TableColumn(heading, is_number=True) for heading in ("Out", "Unacknowledged", "Permits")),
     )
     rows = [
         (
@@ -116,12 +116,18 @@ def _consumer_name(name: str, active: str) -> str:
     return f"{name} (active)" if name and name == active else name or NONE
 
 
-def _producers(view: View, found: TopicStats) -> None:
+def _producers(view: ConsoleView, found: TopicStatsAnswer) -> None:
     text("h2", f"Producers ({len(found.publishers):,})")
     if not found.publishers:
         text("p", "No producer is connected.", "hint")
         return
-    columns = (Column("Producer"), Column("Address"), Column("Connected since"), Column("Client"), Column("In", True))
+    columns = (
+        TableColumn("Producer"),
+        TableColumn("Address"),
+        TableColumn("Connected since"),
+        TableColumn("Client"),
+        TableColumn("In", True),
+    )
     rows = [
         (one.producer_name, one.address, view.moment(one.connected_since), one.client_version, rate(one.msg_rate_in))
         for one in found.publishers[:_SHOWN_MAX]
@@ -130,13 +136,16 @@ def _producers(view: View, found: TopicStats) -> None:
     _left_out(len(found.publishers), "producer", _SHOWN_MAX)
 
 
-def _partitions(topic: TopicName, found: PartitionedStats) -> None:
+def _partitions(topic: TopicName, found: PartitionedStatsAnswer) -> None:
     text("h2", f"Partitions ({found.metadata.partitions:,})")
-    columns = (Column("Partition"), *(Column(name, is_number=True) for name in ("In", "Out", "Stored", "Backlog")))
+    columns = (
+        TableColumn("Partition"),
+        *(TableColumn(name, is_number=True) for name in ("In", "Out", "Stored", "Backlog")),
+    )
     rows = []
     for index in range(min(found.metadata.partitions, _PARTITIONS_MAX)):
         name = topic.with_partition(index)
-        one = found.partitions.get(name.full, TopicStats())
+        one = found.partitions.get(name.full, TopicStatsAnswer())
         backlog = sum(subscription.msg_backlog for subscription in one.subscriptions.values())
         cells = (rate(one.msg_rate_in), rate(one.msg_rate_out), size(one.storage_size), counted(backlog, "message"))
         rows.append((link_cell(f"partition {index}", address_of(name)), *cells))
@@ -160,7 +169,7 @@ def _policies(found: list[tuple[str, str]]) -> None:
     fields(found)
 
 
-def _schema(view: View, found: TopicSchema | None) -> None:
+def _schema(view: ConsoleView, found: TopicSchema | None) -> None:
     if found is None:
         text("p", "None: messages are bytes. The first producer with a schema registers one.", "hint")
         return

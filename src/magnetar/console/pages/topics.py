@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from magnetar.console.layout.elements import Cell, Column, badge, box, empty, href, link, table, text
+from magnetar.console.layout.elements import Cell, TableColumn, badge, box, empty, href, link, table, text
 from magnetar.console.layout.paging import offset_of, page_links
 from magnetar.console.layout.units import count, counted, rate, size
-from magnetar.console.layout.view import View
+from magnetar.console.layout.view import ConsoleView
 from magnetar.console.options import ROWS_PER_PAGE
 from magnetar.console.pages.overview import PUBLISH_HINT, topic_address
 from magnetar.console.rest.listing import topic_page, topic_rows_by_name
@@ -53,7 +53,7 @@ def chosen(query: Mapping[str, str]) -> dict[str, str]:
     return {**found, "order": order if order in _ORDERS else default}
 
 
-def show(view: View) -> None:
+def show(view: ConsoleView) -> None:
     query, offset = chosen(view.query), offset_of(view.query)
     _filters(query)
 
@@ -93,7 +93,7 @@ def _list(found: Listed, query: Mapping[str, str], offset: int) -> None:
     page_links(("topics",), query, offset, found.total, "topics")
 
 
-def _columns(query: Mapping[str, str], has_numbers: bool) -> list[Column]:
+def _columns(query: Mapping[str, str], has_numbers: bool) -> list[TableColumn]:
     names = SORTS if has_numbers else {"name": "Topic"}
     columns = []
     for sort, title in names.items():
@@ -101,9 +101,9 @@ def _columns(query: Mapping[str, str], has_numbers: bool) -> list[Column]:
         first = "asc" if sort == "name" else "desc"
         order = {"asc": "desc", "desc": "asc"}[query["order"]] if is_sorted else first
         address = href("topics", query={**query, "sort": sort, "order": order})
-        columns.append(Column(title, sort != "name", address, _ORDERS[query["order"]] if is_sorted else ""))
+        columns.append(TableColumn(title, sort != "name", address, _ORDERS[query["order"]] if is_sorted else ""))
     if has_numbers:
-        columns += [Column("Subscriptions", is_number=True), Column("State", is_short=True)]
+        columns += [TableColumn("Subscriptions", is_number=True), TableColumn("State", is_short=True)]
     return columns
 
 

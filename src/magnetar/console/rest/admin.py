@@ -17,7 +17,7 @@ import msgspec
 from magnetar.client.connection.http import AsyncHttpTransport, reason_of
 from magnetar.client.errors import ClientError
 from magnetar.console.options import ANSWER_SIZE_MAX, ANSWER_TIMEOUT_S, REQUESTS_MAX, REQUESTS_OF_A_SESSION_MAX
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, NotAuthorized, Refused, Unreachable
+from magnetar.console.rest.errors import BrokerError, BrokerUnreachable, LoginRefused, RequestRefused, RightRefused
 from magnetar.security.credentials import Security
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Query = Mapping[str, object]
 _REASON_MAX = 500
 
 
-class Broker:
+class BrokerAccess:
     """The broker that a console serves: its address, the certificates that it trusts, and the limit of all sessions."""
 
     def __init__(self, url: str, security: Security | None) -> None:
@@ -45,7 +45,7 @@ class Broker:
 class AdminApi:
     """Path segments are given unencoded."""
 
-    def __init__(self, broker: Broker, security: Security) -> None:
+    def __init__(self, broker: BrokerAccess, security: Security) -> None:
         self._broker = broker
         self._http = AsyncHttpTransport([broker.url], security, ANSWER_TIMEOUT_S)
         self._limit = asyncio.Semaphore(REQUESTS_OF_A_SESSION_MAX)
@@ -79,7 +79,7 @@ class AdminApi:
             try:
                 response = await self._http.request(method, path, f"{method} {path}", query=parameters, body=body)
             except ClientError as error:
-                raise Unreachable(f"The broker at {self._broker.url} does not answer: {error}") from error
+                raise BrokerUnreachable(f"The broker at {self._broker.url} does not answer: {error}") from error
         if len(response.content) > ANSWER_SIZE_MAX:
             raise BrokerError(f"the answer has {len(response.content)} bytes, the limit is {ANSWER_SIZE_MAX}")
         if not response.is_success:
@@ -87,11 +87,11 @@ class AdminApi:
         return response
 
 
-def _refused(response: httpx.Response) -> Refused:
+def _refused(response: httpx.Response) -> RequestRefused:
     reason = (reason_of(response) or response.reason_phrase or "error")[:_REASON_MAX]
     if response.status_code == 401:
-        return NotAuthenticated(401, reason)
-    return (NotAuthorized if response.status_code == 403 else Refused)(response.status_code, reason)
+        return LoginRefused(401, reason)
+    return (RightRefused if response.status_code == 403 else RequestRefused)(response.status_code, reason)
 
 
 def decoded(response: httpx.Response, type_: type[T]) -> T:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from magnetar.console.rest.admin import AdminApi
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, NotAuthorized, Refused, Unreachable
-from magnetar.console.rest.model import FrontPage, Probe
+from magnetar.console.rest.errors import BrokerError, BrokerUnreachable, LoginRefused, RequestRefused, RightRefused
+from magnetar.console.rest.model import FrontPageAnswer, ProbeAnswer
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -18,12 +18,12 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 async def needs_login(api: AdminApi) -> bool:
-    """Whether a request without a login is refused; raises `Unreachable`."""
+    """Whether a request without a login is refused; raises `BrokerUnreachable`."""
     try:
         await api.get(list[str], "clusters")
-    except NotAuthenticated:
+    except LoginRefused:
         return True
-    except Unreachable:
+    except BrokerUnreachable:
         raise
     except BrokerError:
         return False
@@ -31,12 +31,12 @@ async def needs_login(api: AdminApi) -> bool:
 
 
 async def capabilities_of(api: AdminApi) -> Capabilities:
-    """Raises `Unreachable` and `NotAuthenticated`."""
+    """Raises `BrokerUnreachable` and `LoginRefused`."""
     try:
-        page = await api.get_outside(FrontPage, "/")
+        page = await api.get_outside(FrontPageAnswer, "/")
         if page.product == "Magnetar":
             return Capabilities(True, page.cluster, page.version)
-    except (Unreachable, NotAuthenticated):
+    except (BrokerUnreachable, LoginRefused):
         raise
     except BrokerError:
         pass
@@ -46,7 +46,7 @@ async def capabilities_of(api: AdminApi) -> Capabilities:
 async def _cluster(api: AdminApi) -> str:
     try:
         found = await api.get(list[str], "clusters")
-    except (NotAuthorized, Refused):
+    except (RightRefused, RequestRefused):
         return ""
     return next((name for name in found if name != "global"), "")
 
@@ -54,7 +54,7 @@ async def _cluster(api: AdminApi) -> str:
 async def _version(api: AdminApi) -> str:
     try:
         return (await api.request("GET", ("brokers", "version"))).text[:40]
-    except Refused:
+    except RequestRefused:
         return ""
 
 
@@ -62,10 +62,10 @@ async def health_of(api: AdminApi, capabilities: Capabilities) -> tuple[str, str
     """State (`ok`, `failed` or `unknown`) and the reason."""
     try:
         if capabilities.is_magnetar:
-            probe = await api.get_outside(Probe, "/health/ready")
+            probe = await api.get_outside(ProbeAnswer, "/health/ready")
             return probe.status, probe.reason
         await api.request("GET", ("brokers", "health"))
-    except NotAuthorized:
+    except RightRefused:
         return "unknown", "this role may not ask for it"
     except BrokerError as error:
         return "failed", str(error)

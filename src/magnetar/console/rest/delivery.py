@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from magnetar.console.rest.model import Subscription
+from magnetar.console.rest.model import SubscriptionAnswer
 
 
-def reasons(one: Subscription) -> Iterator[str]:
+def reasons(one: SubscriptionAnswer) -> Iterator[str]:
     """Sentences; none if it moves, or has nothing to deliver."""
     if one.damaged:
         yield f"Damaged: {one.damaged}"
@@ -29,7 +29,7 @@ def reasons(one: Subscription) -> Iterator[str]:
         yield f"{one.backing_off:,} failed entries wait until their redelivery back-off is over."
 
 
-def _of_consumers(one: Subscription) -> Iterator[str]:
+def _of_consumers(one: SubscriptionAnswer) -> Iterator[str]:
     blocked = [consumer for consumer in one.consumers if consumer.blocked_consumer_on_unacked_msgs]
     if blocked:
         yield f"{len(blocked):,} of {len(one.consumers):,} consumers have too many unacknowledged messages."

@@ -11,11 +11,11 @@ class BrokerError(MagnetarError):
     """No answer, or none that can be used."""
 
 
-class Unreachable(BrokerError):
+class BrokerUnreachable(BrokerError):
     """The broker does not answer."""
 
 
-class Refused(BrokerError):
+class RequestRefused(BrokerError):
     """The broker answered with an error."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -29,9 +29,9 @@ class Refused(BrokerError):
         return self.status in NO_SUCH_PATH
 
 
-class NotAuthenticated(Refused):
+class LoginRefused(RequestRefused):
     """The broker wants a login, or does not accept this one any more."""
 
 
-class NotAuthorized(Refused):
+class RightRefused(RequestRefused):
     """The role of the session may not do this."""

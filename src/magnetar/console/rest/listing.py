@@ -9,7 +9,7 @@ import msgspec
 
 from magnetar.console.options import ROWS_PER_PAGE
 from magnetar.console.rest.admin import AdminApi, Query
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, NotAuthorized, Refused, Unreachable
+from magnetar.console.rest.errors import BrokerError, BrokerUnreachable, LoginRefused, RequestRefused, RightRefused
 from magnetar.console.rest.model import Overview, TopicPage, TopicRow
 
 T = TypeVar("T")
@@ -31,11 +31,11 @@ async def topic_page(api: AdminApi, query: Query) -> TopicPage | None:
 async def _summary(api: AdminApi, type_: type[T], name: str, query: Query | None) -> T | None:
     try:
         response = await api.request("GET", ("brokers", name), query=query)
-    except NotAuthorized:
+    except RightRefused:
         return None
-    except NotAuthenticated:
+    except LoginRefused:
         raise
-    except Refused as error:
+    except RequestRefused as error:
         if error.is_missing:
             return None
         raise
@@ -52,7 +52,7 @@ async def namespaces_of(api: AdminApi) -> list[str]:
     async def of(tenant: str) -> list[str]:
         try:
             return await api.get(list[str], "namespaces", tenant)
-        except NotAuthorized:
+        except RightRefused:
             return []
 
     found = await asyncio.gather(*map(of, tenants[:_TENANTS_MAX]))
@@ -76,7 +76,7 @@ async def topic_rows_by_name(api: AdminApi, namespace: str, search: str) -> list
     async def of(name: str) -> list[str]:
         try:
             return await topic_names_of(api, name)
-        except (NotAuthenticated, Unreachable):
+        except (LoginRefused, BrokerUnreachable):
             raise
         except BrokerError:
             if namespace:

@@ -17,14 +17,14 @@ class Answer(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
 # -- the cluster
 
 
-class FrontPage(Answer, frozen=True, kw_only=True):
+class FrontPageAnswer(Answer, frozen=True, kw_only=True):
     product: str = ""
     version: str = ""
     cluster: str = ""
     service_url: str = ""
 
 
-class Probe(Answer, frozen=True, kw_only=True):
+class ProbeAnswer(Answer, frozen=True, kw_only=True):
     status: str = ""
     reason: str = ""
 
@@ -125,7 +125,7 @@ class TopicPage(Answer, frozen=True, kw_only=True):
     topics: list[TopicRow]
 
 
-class Producer(Answer, frozen=True, kw_only=True):
+class ProducerAnswer(Answer, frozen=True, kw_only=True):
     producer_name: str = ""
     address: str = ""
     connected_since: str = ""
@@ -135,7 +135,7 @@ class Producer(Answer, frozen=True, kw_only=True):
     msg_throughput_in: float = 0.0
 
 
-class Consumer(Answer, frozen=True, kw_only=True):
+class ConsumerAnswer(Answer, frozen=True, kw_only=True):
     consumer_name: str = ""
     address: str = ""
     connected_since: str = ""
@@ -147,7 +147,7 @@ class Consumer(Answer, frozen=True, kw_only=True):
     msg_rate_redeliver: float = 0.0
 
 
-class Subscription(Answer, frozen=True, kw_only=True):
+class SubscriptionAnswer(Answer, frozen=True, kw_only=True):
     type: str = ""
     is_durable: bool = True
     msg_backlog: int = 0
@@ -156,7 +156,7 @@ class Subscription(Answer, frozen=True, kw_only=True):
     blocked_subscription_on_unacked_msgs: bool = False
     msg_rate_out: float = 0.0
     active_consumer_name: str = ""
-    consumers: list[Consumer] = []
+    consumers: list[ConsumerAnswer] = []
     dead_letter_problem: str = ""
     dead_lettered: dict[str, int] = {}
     backing_off: int = 0
@@ -165,11 +165,11 @@ class Subscription(Answer, frozen=True, kw_only=True):
     damaged: str = ""
 
 
-class PartitionedMetadata(Answer, frozen=True, kw_only=True):
+class PartitionedMetadataAnswer(Answer, frozen=True, kw_only=True):
     partitions: int = 0
 
 
-class TopicStats(Answer, frozen=True, kw_only=True):
+class TopicStatsAnswer(Answer, frozen=True, kw_only=True):
     msg_in_counter: int = 0
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
@@ -177,14 +177,14 @@ class TopicStats(Answer, frozen=True, kw_only=True):
     msg_throughput_out: float = 0.0
     storage_size: int = 0
     backlog_size: int = 0
-    publishers: list[Producer] = []
-    subscriptions: dict[str, Subscription] = {}
+    publishers: list[ProducerAnswer] = []
+    subscriptions: dict[str, SubscriptionAnswer] = {}
     damaged: str = ""
 
 
-class PartitionedStats(TopicStats, frozen=True, kw_only=True):
-    metadata: PartitionedMetadata = PartitionedMetadata()
-    partitions: dict[str, TopicStats] = {}
+class PartitionedStatsAnswer(TopicStatsAnswer, frozen=True, kw_only=True):
+    metadata: PartitionedMetadataAnswer = PartitionedMetadataAnswer()
+    partitions: dict[str, TopicStatsAnswer] = {}
 
 
 class TopicSchema(Answer, frozen=True, kw_only=True):
@@ -198,7 +198,7 @@ class TopicSchema(Answer, frozen=True, kw_only=True):
 # -- dead letters
 
 
-class DeadLetterTopic(Answer, frozen=True, kw_only=True):
+class DeadLetterTopicAnswer(Answer, frozen=True, kw_only=True):
     topic: str
     origin_topic: str | None = None
     origin_subscription: str | None = None
@@ -209,29 +209,29 @@ class DeadLetterTopic(Answer, frozen=True, kw_only=True):
     oldest_age_seconds: int | None = None
 
 
-class DeadLetterTopics(Answer, frozen=True, kw_only=True):
-    topics: list[DeadLetterTopic] = []
+class DeadLetterTopicsAnswer(Answer, frozen=True, kw_only=True):
+    topics: list[DeadLetterTopicAnswer] = []
     next: str | None = None
 
 
-class Origin(Answer, frozen=True, kw_only=True):
+class OriginAnswer(Answer, frozen=True, kw_only=True):
     topic: str | None = None
     subscription: str | None = None
     dead_letters: int = 0
 
 
-class DeadLetterStats(Answer, frozen=True, kw_only=True):
+class DeadLetterStatsAnswer(Answer, frozen=True, kw_only=True):
     waiting: int = 0
     handled: int = 0
     dead_letters: int = 0
     reasons: dict[str, int] = {}
     first: str | None = None
     last: str | None = None
-    origins: list[Origin] = []
+    origins: list[OriginAnswer] = []
     aborted: bool = False
 
 
-class Failure(Answer, frozen=True, kw_only=True):
+class FailureAnswer(Answer, frozen=True, kw_only=True):
     topic: str | None = None
     subscription: str | None = None
     reason: str | None = None
@@ -242,7 +242,7 @@ class Failure(Answer, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class DeadLetter(Answer, frozen=True, kw_only=True):
+class DeadLetterAnswer(Answer, frozen=True, kw_only=True):
     """The fields from `failures` on are those of one letter that was requested by itself."""
 
     id: str
@@ -258,7 +258,7 @@ class DeadLetter(Answer, frozen=True, kw_only=True):
     key: str | None = None
     size: int = 0
     fault: str | None = None
-    failures: list[Failure] = []
+    failures: list[FailureAnswer] = []
     properties: dict[str, str] = {}
     producer_name: str = ""
     event_time: str | None = None
@@ -266,21 +266,21 @@ class DeadLetter(Answer, frozen=True, kw_only=True):
     payload: Any = None
 
 
-class DeadLetterPage(Answer, frozen=True, kw_only=True):
-    dead_letters: list[DeadLetter] = []
+class DeadLetterPageAnswer(Answer, frozen=True, kw_only=True):
+    dead_letters: list[DeadLetterAnswer] = []
     next: str | None = None
 
 
 # -- pipelines
 
 
-class Progress(Answer, frozen=True, kw_only=True):
+class ProgressAnswer(Answer, frozen=True, kw_only=True):
     done: int = 0
     total: int | None = None
     note: str = ""
 
 
-class PipelineStatus(Answer, frozen=True, kw_only=True):
+class PipelineStatusAnswer(Answer, frozen=True, kw_only=True):
     namespace: str = ""
     name: str = ""
     verb: str = ""
@@ -288,5 +288,5 @@ class PipelineStatus(Answer, frozen=True, kw_only=True):
     state: str = ""
     reason: str = ""
     process: str = ""
-    progress: Progress = Progress()
+    progress: ProgressAnswer = ProgressAnswer()
     last_error: str = ""

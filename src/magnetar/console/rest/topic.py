@@ -12,8 +12,8 @@ from magnetar.client.consume.peeked import messages_of_response
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import Message
 from magnetar.console.rest.admin import AdminApi
-from magnetar.console.rest.errors import NotAuthenticated, NotAuthorized, Refused
-from magnetar.console.rest.model import PartitionedMetadata, PartitionedStats, TopicSchema, TopicStats
+from magnetar.console.rest.errors import LoginRefused, RequestRefused, RightRefused
+from magnetar.console.rest.model import PartitionedMetadataAnswer, PartitionedStatsAnswer, TopicSchema, TopicStatsAnswer
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.schema.key_value import encode_key_value
@@ -47,13 +47,13 @@ def parsed(domain: str, tenant: str, namespace: str, local: str) -> TopicName | 
         return None
 
 
-async def stats_of(api: AdminApi, topic: TopicName) -> TopicStats:
+async def stats_of(api: AdminApi, topic: TopicName) -> TopicStatsAnswer:
     """Of a partitioned topic the sum, with those of each partition."""
-    metadata = await api.get(PartitionedMetadata, *segments_of(topic), "partitions")
+    metadata = await api.get(PartitionedMetadataAnswer, *segments_of(topic), "partitions")
     if not metadata.partitions:
-        return await api.get(TopicStats, *segments_of(topic), "stats")
+        return await api.get(TopicStatsAnswer, *segments_of(topic), "stats")
     path = (*segments_of(topic), "partitioned-stats")
-    return await api.get(PartitionedStats, *path, query={"perPartition": True})
+    return await api.get(PartitionedStatsAnswer, *path, query={"perPartition": True})
 
 
 async def schema_of(api: AdminApi, topic: TopicName, version: int | None = None) -> TopicSchema | None:
@@ -61,9 +61,9 @@ async def schema_of(api: AdminApi, topic: TopicName, version: int | None = None)
     number = () if version is None else (str(version),)
     try:
         return await api.get(TopicSchema, "schemas", topic.tenant, topic.namespace, topic.base.local, "schema", *number)
-    except (NotAuthenticated, NotAuthorized):
+    except (LoginRefused, RightRefused):
         raise
-    except Refused as error:
+    except RequestRefused as error:
         if error.is_missing:
             return None
         raise
@@ -76,9 +76,9 @@ async def policies_of(api: AdminApi, topic: TopicName) -> list[tuple[str, str]]:
     async def one(name: str) -> str | None:
         try:
             response = await api.request("GET", (*segments_of(topic.base), name), query={"applied": True})
-        except NotAuthenticated:
+        except LoginRefused:
             raise
-        except Refused:
+        except RequestRefused:
             return None
         text = response.text.strip()
         return text if text not in ("", "null", "{}") else None
@@ -134,7 +134,7 @@ async def _schema(api: AdminApi, topic: TopicName, version: bytes) -> Schema | N
         return None
     try:
         found = await schema_of(api, topic, int.from_bytes(version, "big", signed=True))
-    except NotAuthorized:
+    except RightRefused:
         return None
     return None if found is None else definition_of(found)
 

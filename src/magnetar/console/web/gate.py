@@ -16,15 +16,15 @@ from starlette.responses import RedirectResponse, Response
 
 from magnetar.client.errors import ClientError
 from magnetar.console.options import FORM_SIZE_MAX, ConsoleOptions
-from magnetar.console.rest.admin import Broker
+from magnetar.console.rest.admin import BrokerAccess
 from magnetar.console.rest.capabilities import needs_login
-from magnetar.console.rest.errors import BrokerError, NotAuthenticated, Unreachable
+from magnetar.console.rest.errors import BrokerError, BrokerUnreachable, LoginRefused
 from magnetar.console.web.assets import asset
 from magnetar.console.web.documentation import DOCUMENTATION_PATH, documentation
 from magnetar.console.web.headers import SafeSend, Scope, Send
 from magnetar.console.web.plain_page import login_page, refused_page, unreachable_page
 from magnetar.console.web.request_check import RequestCheck, values_of
-from magnetar.console.web.session import Session, Sessions
+from magnetar.console.web.session import BrowserSession, Sessions
 from magnetar.settings.addresses import is_loopback
 
 Receive = Callable[[], Awaitable[Any]]
@@ -45,9 +45,9 @@ class Gate:
         self,
         app: App,
         options: ConsoleOptions,
-        broker: Broker,
+        broker: BrokerAccess,
         sessions: Sessions,
-        page_session: Callable[[str], Session | None],
+        page_session: Callable[[str], BrowserSession | None],
         has_room: Callable[[], bool],
     ) -> None:
         self._app = app
@@ -107,7 +107,7 @@ class Gate:
                 if await self._asks_for_login():
                     target = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}").rstrip("?")
                     return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
-            except Unreachable as error:
+            except BrokerUnreachable as error:
                 return unreachable_page(str(error))
             session = await self._sessions.start()
             scope["magnetar.cookie"] = self._cookie(session.id, scope)
@@ -135,7 +135,7 @@ class Gate:
             return login_page(self._broker.url, next_path, "Give a token.")
         try:
             fault = await self._fault_of(token)
-        except Unreachable as error:
+        except BrokerUnreachable as error:
             return unreachable_page(str(error))
         if fault:
             return login_page(self._broker.url, next_path, fault)
@@ -154,9 +154,9 @@ class Gate:
             return "This is not a token: it has characters that no token has."
         try:
             await api.get(list[str], "clusters")
-        except NotAuthenticated as error:
+        except LoginRefused as error:
             return f"The broker refuses this token: {error.reason}"
-        except Unreachable:
+        except BrokerUnreachable:
             raise
         except BrokerError:
             pass  # the role is known, and may not list clusters
@@ -184,7 +184,7 @@ class Gate:
         secure = "; Secure" if is_tls else ""
         return f"{self.cookie_name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}".encode()
 
-    def _session_of(self, scope: Scope) -> Session | None:
+    def _session_of(self, scope: Scope) -> BrowserSession | None:
         cookies: SimpleCookie = SimpleCookie()
         for header in values_of(scope["headers"], b"cookie"):
             try:

@@ -17,13 +17,13 @@ from magnetar.console.rest.capabilities import Capabilities, capabilities_of
 from magnetar.security.token import subject_of
 
 if TYPE_CHECKING:
-    from magnetar.console.rest.admin import AdminApi, Broker
+    from magnetar.console.rest.admin import AdminApi, BrokerAccess
 
 _ID_BYTES = 32
 _CAPABILITIES_S = 60.0
 
 
-class Session:
+class BrowserSession:
     """`role` is that of the token, empty without one. `zone` is the browser's time zone once it is known."""
 
     def __init__(self, api: AdminApi, role: str, is_logged_in: bool) -> None:
@@ -53,25 +53,25 @@ class Session:
 class Sessions:
     """`on_end` is called with each session that ends, to close its pages."""
 
-    def __init__(self, broker: Broker, on_end: Callable[[Session], None]) -> None:
+    def __init__(self, broker: BrokerAccess, on_end: Callable[[BrowserSession], None]) -> None:
         self._broker = broker
         self._on_end = on_end
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
         self.sockets = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    async def start(self, token: str | None = None) -> Session:
+    async def start(self, token: str | None = None) -> BrowserSession:
         """A new session always has a new id, so one that was known before a login is worth nothing after it."""
         await self._end_idle()
         while len(self._sessions) >= SESSIONS_MAX:
             await self.end(next(iter(self._sessions.values())))
-        session = Session(self._broker.api(token), subject_of(token or "") or "", token is not None)
+        session = BrowserSession(self._broker.api(token), subject_of(token or "") or "", token is not None)
         self._sessions[session.id] = session
         return session
 
-    def find(self, id: str) -> Session | None:
+    def find(self, id: str) -> BrowserSession | None:
         session = self._sessions.get(id)
         if session is None or time.monotonic() - session.used_s > SESSION_IDLE_S:
             return None
@@ -79,7 +79,7 @@ class Sessions:
         self._sessions.move_to_end(id)
         return session
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: BrowserSession) -> None:
         if self._sessions.pop(session.id, None) is None:
             return
         session.is_open = False
@@ -98,7 +98,7 @@ class Sessions:
 
     # -- web sockets
 
-    def open_socket(self, session: Session) -> bool:
+    def open_socket(self, session: BrowserSession) -> bool:
         """Whether there is room for one more."""
         if self.sockets >= SOCKETS_MAX or session.sockets >= SOCKETS_OF_A_SESSION_MAX:
             return False
@@ -106,6 +106,6 @@ class Sessions:
         session.sockets += 1
         return True
 
-    def close_socket(self, session: Session) -> None:
+    def close_socket(self, session: BrowserSession) -> None:
         self.sockets -= 1
         session.sockets -= 1
