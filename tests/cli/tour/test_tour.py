@@ -14,8 +14,8 @@ from rich.console import Console
 from magnetar.cli.main import main
 from magnetar.cli.tour import shop, tour
 from magnetar.cli.tour.screen import Screen
-from magnetar.cli.tour.stage import Cluster, Stage, TourFailed, wait_for
-from magnetar.cli.tour.story import Check, Story, _causes
+from magnetar.cli.tour.stage import Cluster, TourFailed, TourStage, wait_for
+from magnetar.cli.tour.story import Story, TourCheck, _causes
 
 ORDERS = 150
 LIMIT_S = 400
@@ -80,7 +80,7 @@ def test_without_spark_it_says_what_to_install(
 def test_a_check_that_does_not_hold_is_the_exit_code(
     failing: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Story, "run", lambda story: [Check("letters", not failing, "7")])
+    monkeypatch.setattr(Story, "run", lambda story: [TourCheck("letters", not failing, "7")])
     assert main(["tour"]) == code
     assert ("FAILED" in capsys.readouterr().out) is failing
 
@@ -88,7 +88,7 @@ def test_a_check_that_does_not_hold_is_the_exit_code(
 def test_a_step_that_fails_ends_it_and_keeps_the_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(story: Story) -> list[Check]:
+    def fails(story: Story) -> list[TourCheck]:
         raise TourFailed("west has all orders: not within 180 s")
 
     home = tmp_path / "home"
@@ -103,14 +103,14 @@ def test_a_step_that_fails_ends_it_and_keeps_the_logs(
 
 def test_a_broker_that_does_not_start_is_named(tmp_path: Path) -> None:
     (tmp_path / "east").write_text("a file where the data would be")
-    with Stage(tmp_path) as stage, pytest.raises(TourFailed, match=r"broker east did not start.*east\.log"):
+    with TourStage(tmp_path) as stage, pytest.raises(TourFailed, match=r"broker east did not start.*east\.log"):
         stage.broker("east")
     assert "east" in (tmp_path / "east.log").read_text()
 
 
 def test_a_crew_replaces_processes_that_end_and_stops(tmp_path: Path) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(1)")
-    with Stage(tmp_path) as stage:
+    with TourStage(tmp_path) as stage:
         from magnetar.cli.tour.stage import Crew
 
         crew = Crew([sys.executable, str(tmp_path / "ends.py")], 2, tmp_path / "log")
@@ -122,7 +122,7 @@ def test_a_crew_replaces_processes_that_end_and_stops(tmp_path: Path) -> None:
 
 
 def test_a_command_that_fails_is_the_reason(tmp_path: Path) -> None:
-    with Stage(tmp_path) as stage:
+    with TourStage(tmp_path) as stage:
         story = Story(stage, Screen(Console(file=io.StringIO())), ORDERS)
         with pytest.raises(TourFailed, match=r"magnetar topics list nowhere/at-all: exit code 1: .*cannot connect"):
             story._do(Cluster("east", "pulsar://127.0.0.1:1", "http://127.0.0.1:1"), "topics list nowhere/at-all")

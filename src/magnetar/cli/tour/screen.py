@@ -27,7 +27,7 @@ class Screen:
         self._console.print(Text(text))
         self._console.print()
 
-    def say(self, text: str) -> None:
+    def line(self, text: str) -> None:
         self._console.print(Text(text))
 
     def command(self, words: str) -> None:

@@ -35,13 +35,13 @@ class Cluster(NamedTuple):
     http_url: str
 
 
-class Outcome(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     error: str
 
 
-class Stage:
+class TourStage:
     """A context manager: everything that it started ends with it. `home` has the data and the logs."""
 
     def __init__(self, home: Path) -> None:
@@ -50,7 +50,7 @@ class Stage:
         self._crews: list[Crew] = []
         self._reading: list[threading.Thread] = []
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> TourStage:
         return self
 
     def __exit__(self, *reason: object) -> None:
@@ -99,11 +99,11 @@ class Stage:
         self._crews.append(crew)
         return crew
 
-    def run(self, cluster: Cluster, words: str) -> Outcome:
+    def run(self, cluster: Cluster, words: str) -> CommandResult:
         """One of our commands, without its first word."""
         environment = {**os.environ, "MAGNETAR_URL": cluster.http_url, "NO_COLOR": "1"}
         done = _run(_command(shlex.split(words)), environment, self.home)
-        return Outcome(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 class Crew:

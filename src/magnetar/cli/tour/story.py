@@ -15,7 +15,7 @@ from typing import NamedTuple
 from magnetar.cli.rest import RestError
 from magnetar.cli.tour import shop
 from magnetar.cli.tour.screen import Screen
-from magnetar.cli.tour.stage import Cluster, Stage, TourFailed, asking, wait_for
+from magnetar.cli.tour.stage import Cluster, TourFailed, TourStage, asking, wait_for
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 
 LETTERS = f"{shop.ORDERS}-{shop.BILLING}{DEAD_LETTER_SUFFIX}"
@@ -27,7 +27,7 @@ _CREW = 2
 _LIMIT_S = 180.0
 
 
-class Check(NamedTuple):
+class TourCheck(NamedTuple):
     what: str
     holds: bool
     figure: str
@@ -36,16 +36,16 @@ class Check(NamedTuple):
 class Story:
     """`run` returns what was checked; raises `TourFailed` where the story cannot go on. `clusters` are there then."""
 
-    def __init__(self, stage: Stage, screen: Screen, orders: int) -> None:
+    def __init__(self, stage: TourStage, screen: Screen, orders: int) -> None:
         self._stage = stage
         self._screen = screen
         self._orders = orders
         self._broken = sum(map(shop.is_broken, range(orders)))
         self._poisoned = int(orders > shop.POISONED)
-        self._checks: list[Check] = []
+        self._checks: list[TourCheck] = []
         self.clusters: list[Cluster] = []
 
-    def run(self) -> list[Check]:
+    def run(self) -> list[TourCheck]:
         began_s = time.monotonic()
         east, west = self._clusters()
         publishing = threading.Thread(target=shop.publish, args=(east.service_url, self._orders), daemon=True)
@@ -63,7 +63,7 @@ class Story:
         return self._checks
 
     def _check(self, what: str, holds: bool, figure: str) -> None:
-        self._checks.append(Check(what, holds, figure))
+        self._checks.append(TourCheck(what, holds, figure))
 
     # -- act 1
 
@@ -78,7 +78,7 @@ class Story:
         west = self._stage.broker("west", allowAutoTopicCreation="false")
         self.clusters = [east, west]
         for cluster in self.clusters:
-            self._screen.say(f"{cluster.name}  {cluster.service_url}  {cluster.http_url}")
+            self._screen.line(f"{cluster.name}  {cluster.service_url}  {cluster.http_url}")
         self._do(east, f"clusters create west --service-url {west.http_url} --broker-url {west.service_url}")
         self._do(east, "tenants update public --allowed-clusters east,west")
         self._do(east, f"subscriptions create {shop.ORDERS} {shop.BILLING}")
@@ -158,7 +158,7 @@ class Story:
         )
         self._do(east, "replication status")
         self._do(east, f"doctor replication {shop.ORDERS}", codes=(0, 1))
-        self._screen.say("What it prints as the repair:")
+        self._screen.line("What it prints as the repair:")
         self._do(east, self._repair(east))
         wait_for(
             "west has all orders",

@@ -42,35 +42,35 @@ def tour(orders: Orders = _ORDERS, keep: Keep = None, stay: Stay = False) -> int
     if importlib.util.find_spec("pyspark") is None:
         raise InvalidSetting("the tour needs Spark: pip install 'magnetar[spark]'")
     from magnetar.cli.tour.screen import Screen
-    from magnetar.cli.tour.stage import Stage, TourFailed
+    from magnetar.cli.tour.stage import TourFailed, TourStage
     from magnetar.cli.tour.story import Story
 
     home = _home(keep)
     screen = Screen()
     try:
-        with Stage(home) as stage:
+        with TourStage(home) as stage:
             story = Story(stage, screen, orders)
             checks = story.run()
             screen.summary(checks)
             if stay:
                 _wait(screen, story.clusters)
     except TourFailed:
-        screen.say(f"logs are in {home}")
+        screen.line(f"logs are in {home}")
         raise
     finally:
         screen.progress("")
     if keep is None:
         shutil.rmtree(home, ignore_errors=True)
     else:
-        screen.say(f"data and logs are in {home}")
+        screen.line(f"data and logs are in {home}")
     return 0 if all(check.holds for check in checks) else 1
 
 
 def _wait(screen: Screen, clusters: list[Cluster]) -> None:
-    screen.say("")
+    screen.line("")
     for cluster in clusters:
-        screen.say(f"{cluster.name} stays: magnetar deadletters --url {cluster.http_url}")
-    screen.say("Ctrl-C ends it")
+        screen.line(f"{cluster.name} stays: magnetar deadletters --url {cluster.http_url}")
+    screen.line("Ctrl-C ends it")
     with contextlib.suppress(KeyboardInterrupt):
         threading.Event().wait()
 
