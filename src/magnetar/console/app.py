@@ -7,6 +7,7 @@ NiceGUI's own sessions and storage are off: nothing is stored on disk, nothing i
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from fastapi import FastAPI
 from nicegui import Client, app, ui
@@ -30,6 +31,7 @@ class Console:
     def __init__(self, options: ConsoleOptions) -> None:
         self.broker = BrokerAccess(options.url, options.security)
         self.sessions = Sessions(self.broker, _close_pages)
+        logging.getLogger("nicegui").setLevel(logging.ERROR)  # a page that does not exist is no warning
         add_pages(self.sessions)
         ui.add_head_html(_HEAD, shared=True)
         app.config.socket_io_js_transports = ["websocket"]

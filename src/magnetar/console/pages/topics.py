@@ -29,7 +29,7 @@ SORTS = {
 }
 _SEARCH_MAX = 200
 _ORDERS = {"asc": "ascending", "desc": "descending"}
-_OK_STATES = (None, "", "ok")
+_CALM_STATES = ("", "ok", "idle", "active", "unloaded", "terminated")
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -117,10 +117,11 @@ def _row(one: TopicRow, has_numbers: bool) -> list[Cell]:
         return [name]
 
     def state() -> None:
-        if one.state in _OK_STATES:
-            text("span", "ok")
+        name = one.state or ""
+        if name in _CALM_STATES:
+            text("span", name or "ok")
         else:
-            badge(one.state or "", "warning")
+            badge(name, "failed" if name == "damaged" else "warning")
 
     return [
         name,
