@@ -25,6 +25,7 @@ _LINKS = (
     (re.compile(r"\]\(\.\./monitoring/"), "](monitoring/"),
     (re.compile(r"\]\(\.\./examples/(\w+)\.py\)"), r"](examples.md#\1)"),
     (re.compile(r"\]\(\.\./examples\)"), "](examples.md)"),
+    (re.compile(r"\[([^\]]+)\]\(\.\./deploy[^)]*\)"), r"\1"),  # those files are in the repository alone
 )
 _PICTURE = re.compile(r'<img alt="([^"]+)" src="[^"]*pictures/([\w-]+)\.svg" ?/?>')
 _STYLE = re.compile(r"<style>.*?</style>\n?", re.DOTALL)
