@@ -27,14 +27,14 @@ _KILLS = int(os.environ.get("MAGNETAR_DECLARED_KILLS", "2"))
 _SEED = int(os.environ.get("MAGNETAR_DECLARED_SEED", random.randrange(1_000_000)))
 
 _PATIENCE_S = 150
-_MOMENT_MAX_S = 0.8
+_MOMENT_MAX_S = 0.4
 _LOOK_S = 0.05
 
 _SPECS: dict[str, dict[str, Any]] = {
     "plain": {"rate": 150},
-    "edited": {"rate": 600, "where": "value is not null", "set": {"properties.redriven": "'yes'"}},
+    "edited": {"rate": 300, "where": "value is not null", "set": {"properties.redriven": "'yes'"}},
 }
-"""Letters that a task forwards as they are, and letters that Spark chooses and edits, which begins later."""
+"""Letters that the broker copies as they are, and letters that Spark chooses and edits, which begins later."""
 
 
 @pytest.fixture

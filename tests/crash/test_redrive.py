@@ -1,5 +1,8 @@
 """Kill -9 while dead letters are redriven: the origin has each exactly once, in order per key (SP3).
 
+Plain letters are copied by the broker, so it is killed and the driver that sends the requests; the others by workers of
+Spark too.
+
 `MAGNETAR_REDRIVE_LETTERS=100000 MAGNETAR_REDRIVE_KILLS=40` sets the size. `MAGNETAR_REDRIVE_SEED` repeats an order of
 kills.
 """
@@ -14,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,14 +26,29 @@ from tests.crash.killable import KillableBroker
 from tests.crash.redriving import Origin
 from tests.spark.killable_driver import environment_without_spark, processes_of
 
-_LETTERS = int(os.environ.get("MAGNETAR_REDRIVE_LETTERS", "10000"))
+_LETTERS = int(os.environ.get("MAGNETAR_REDRIVE_LETTERS", "0"))
 _KILLS = int(os.environ.get("MAGNETAR_REDRIVE_KILLS", "5"))
 _SEED = int(os.environ.get("MAGNETAR_REDRIVE_SEED", random.randrange(1_000_000)))
 
-_RATE = 600
 _PATIENCE_S = 150
-_MOMENT_MAX_S = 1.0
-_KINDS = ("worker", "broker", "driver", "broker", "worker")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`moment_s` is the longest time from letters that go to a kill; a round of plain ones takes a few hundredths of a
+    second."""
+
+    words: tuple[str, ...]
+    letters: int
+    rate: int
+    moment_s: float
+    killed: tuple[str, ...]
+
+
+_KINDS = {
+    "plain letters": Kind((), 20_000, 4000, 0.04, ("broker", "driver", "broker", "broker", "broker")),
+    "by columns": Kind(("--where", "true"), 10_000, 600, 1.0, ("worker", "broker", "driver", "broker", "worker")),
+}
 
 
 @pytest.fixture
@@ -43,9 +62,9 @@ def broker(tmp_path: Path) -> Iterator[KillableBroker]:
 class LocalRedrive:
     """`magnetar redrive start --local`, with its JVM and workers in one session."""
 
-    def __init__(self, broker: KillableBroker, letters: str, log: Path) -> None:
-        command = [sys.executable, "-m", "magnetar", "redrive", "start", "--from", letters, "--local"]
-        command += ["--rate", str(_RATE), "--url", broker.http_url, "--service-url", broker.service_url]
+    def __init__(self, broker: KillableBroker, letters: str, kind: Kind, log: Path) -> None:
+        command = [sys.executable, "-m", "magnetar", "redrive", "start", "--from", letters, "--local", *kind.words]
+        command += ["--rate", str(kind.rate), "--url", broker.http_url, "--service-url", broker.service_url]
         with log.open("a") as output:
             self._process = subprocess.Popen(
                 command, start_new_session=True, env=environment_without_spark(), stdout=output, stderr=output
@@ -72,37 +91,41 @@ class LocalRedrive:
 
 
 @pytest.mark.timeout(600)
-def test_sp3_kills_in_the_middle_of_a_redrive_lose_and_repeat_nothing(broker: KillableBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", _KINDS.values(), ids=_KINDS)
+def test_sp3_kills_in_the_middle_of_a_redrive_lose_and_repeat_nothing(
+    broker: KillableBroker, kind: Kind, tmp_path: Path
+) -> None:
     print(f"MAGNETAR_REDRIVE_SEED={_SEED}")
-    moments, log = random.Random(_SEED), tmp_path / "redrive.log"
+    moments, log, letters = random.Random(_SEED), tmp_path / "redrive.log", _LETTERS or kind.letters
     origin = Origin(broker, "orders")
-    origin.prepare(_LETTERS)
-    kinds = [_KINDS[number % len(_KINDS)] for number in range(_KILLS)]
-    redrive, left, deadline_s = LocalRedrive(broker, origin.letters, log), _LETTERS, time.monotonic() + _PATIENCE_S
+    origin.prepare(letters)
+    kills = [kind.killed[number % len(kind.killed)] for number in range(_KILLS)]
+    redrive, left = LocalRedrive(broker, origin.letters, kind, log), letters
+    deadline_s = time.monotonic() + _PATIENCE_S
     try:
-        while redrive.code is None or kinds or redrive.code != 0:
+        while redrive.code is None or kills or redrive.code != 0:
             assert time.monotonic() < deadline_s, f"seed {_SEED}: not over, {left} letters wait: {log.read_text()}"
             if redrive.code is not None and origin.waiting():
-                redrive = LocalRedrive(broker, origin.letters, log)  # a run that gave up is repeated
+                redrive = LocalRedrive(broker, origin.letters, kind, log)  # a run that gave up is repeated
             elif redrive.code is not None:
                 break
             now = origin.waiting()
             if now is not None and now < left:
                 left, deadline_s = now, time.monotonic() + _PATIENCE_S
-            if kinds and left < _LETTERS * len(kinds) // (_KILLS + 1):  # at about equal distances
-                time.sleep(moments.uniform(0, _MOMENT_MAX_S))
-                kind = kinds[0]
-                if kind == "worker" and not redrive.kill_worker():
+            if kills and left < letters * len(kills) // (_KILLS + 1):  # at about equal distances
+                time.sleep(moments.uniform(0, kind.moment_s))
+                killed = kills[0]
+                if killed == "worker" and not redrive.kill_worker():
                     continue
-                if kind == "broker":
+                if killed == "broker":
                     broker.kill()
                     broker.start()
-                if kind == "driver":
+                if killed == "driver":
                     redrive.kill()
-                    redrive = LocalRedrive(broker, origin.letters, log)
-                kinds.pop(0)
+                    redrive = LocalRedrive(broker, origin.letters, kind, log)
+                kills.pop(0)
             time.sleep(0.02)
     finally:
         redrive.kill()
-    assert kinds == [], "the redrive was over before the last kill"
-    origin.check(_LETTERS, _SEED)
+    assert kills == [], "the redrive was over before the last kill"
+    origin.check(letters, _SEED)
