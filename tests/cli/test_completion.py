@@ -45,7 +45,7 @@ def completed(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("magnetar top", ["topics"]),
+        ("magnetar top", ["top", "topics"]),
         ("magnetar topics create-p", ["create-partitioned-topic"]),
         ("magnetar standalone --http", ["--http-port"]),
         ("magnetar topics create --u", ["--url"]),
