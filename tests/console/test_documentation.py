@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -11,7 +12,7 @@ from starlette.applications import Starlette
 
 from magnetar import docs_site
 from magnetar.console.options import ConsoleOptions
-from magnetar.console.rest.admin import Broker
+from magnetar.console.rest.admin import BrokerAccess
 from magnetar.console.web.gate import Gate
 from magnetar.console.web.session import Sessions
 
@@ -23,7 +24,7 @@ def get(path: str, **headers: str) -> httpx.Response:
 
     async def answer() -> httpx.Response:
         options = ConsoleOptions(url="http://127.0.0.1:1", port=PORT)
-        broker = Broker(options.url, options.security)
+        broker = BrokerAccess(options.url, options.security)
         sessions = Sessions(broker, lambda session: None)
         gate = Gate(Starlette(), options, broker, sessions, lambda page: None, lambda: True)
         transport = httpx.ASGITransport(app=gate)  # type: ignore[arg-type]
@@ -33,7 +34,8 @@ def get(path: str, **headers: str) -> httpx.Response:
         finally:
             await gate.close()
 
-    return asyncio.run(answer())
+    with ThreadPoolExecutor(1) as thread:  # Playwright's loop may run in this one
+        return thread.submit(lambda: asyncio.run(answer())).result()
 
 
 @pytest.fixture
